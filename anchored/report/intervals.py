@@ -1,0 +1,61 @@
+"""Bootstrap intervals over test images for the differences between methods, from per-sample scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from anchored.metrics import bootstrap_means
+from anchored.report.scores import Influence, Scores, read_scores
+from anchored.report.summary import LEVEL, Delta, Interval, Summary, headline
+from anchored.rows import Row
+
+DRAWS = 1000
+
+
+def summarise(rows: Iterable[Row], out: str | Path | None = None, *, seed: int = 0) -> Summary:
+    """Per method and headline measure: mean, spread and count over seeds, and the difference from standard.
+
+    Means over corruptions count only the cells that every run compared has; notes name the others. With two
+    seeds or more each difference gets Student's t interval over the per-seed differences. With `out`, the
+    comparison folder (OUT/runs/RUN/scores/*.parquet), it also gets a paired bootstrap interval over test images,
+    drawn with `seed`. Raises InputError when there are no rows, when they come from several data sets, or when a
+    score file is damaged.
+    """
+    summary = headline(rows)
+    return summary if out is None else with_intervals(summary, read_scores(summary, Path(out)), seed=seed)
+
+
+def with_intervals(summary: Summary, scores: Scores, *, seed: int = 0) -> Summary:
+    """`summary` with the interval over images of every difference whose scores are there."""
+    deltas = {
+        (method, key): replace(delta, over_images=_over_images(summary, scores, method, key, delta, seed))
+        for (method, key), delta in summary.deltas.items()
+    }
+    notes = list(summary.notes)
+    if scores.missing:
+        listed = ", ".join(scores.missing[:3]) + (" and more" if len(scores.missing) > 3 else "")
+        notes.append(f"{len(scores.missing)} score files are missing, so some intervals are too: {listed}.")
+    return replace(summary, deltas=deltas, notes=tuple(notes))
+
+
+def _over_images(summary: Summary, scores: Scores, method: str, key: str, delta: Delta, seed: int) -> Interval | None:
+    """Percentiles of the mean difference over seeds when the test images, the same for all, are resampled."""
+    difference = Influence()
+    for each in delta.values:
+        mine = scores.influences.get((method, each, key))
+        theirs = scores.influences.get((summary.baselines[method], each, key))
+        if mine is None or theirs is None:
+            return None
+        difference.include(mine, 1.0 / len(delta.values))
+        difference.include(theirs, -1.0 / len(delta.values))
+    # Populations are independent of each other, hence a stream each.
+    draws = sum(
+        bootstrap_means(terms, seed=seed * 1000 + stream, draws=DRAWS)
+        for stream, terms in enumerate(difference.per_image().values())
+    )
+    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return delta.mean + float(low), delta.mean + float(high)

@@ -1,0 +1,170 @@
+"""Per-sample scores of a comparison folder, read once and reduced to what intervals and figures need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+from numpy.typing import NDArray
+from pyarrow import parquet
+
+from anchored.errors import InputError
+from anchored.metrics import auroc_terms, smooth_ece_terms
+from anchored.report.summary import Measure, Summary
+from anchored.rows import Cell
+
+BINS = 15
+COLUMNS = ("index", "confidence", "correct", "energy")
+
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class Influence:
+    """How much each image moves one number: what a bootstrap over images resamples.
+
+    `parts` maps a population (the test images, or a set of its own) to pairs of image index and influence. The
+    influences of a population sum to zero; resampling its images shifts the number by their sum.
+    """
+
+    parts: dict[str, list[tuple[NDArray[np.int64], Floats]]] = field(default_factory=dict)
+
+    def add(self, population: str, index: NDArray[np.int64], terms: Floats, weight: float) -> None:
+        """Count `weight` times the mean of `terms` (one an image) into the number."""
+        self.parts.setdefault(population, []).append((index, weight * (terms - terms.mean()) / len(terms)))
+
+    def include(self, other: Influence, weight: float) -> None:
+        """Count `weight` times another number into this one."""
+        for population, parts in other.parts.items():
+            mine = self.parts.setdefault(population, [])
+            mine.extend((index, weight * terms) for index, terms in parts)
+
+    def compact(self) -> Influence:
+        """The same with one pair a population: cells on the same images add up."""
+        small = Influence()
+        for population, parts in self.parts.items():
+            images, place = np.unique(np.concatenate([index for index, _ in parts]), return_inverse=True)
+            total = np.zeros(len(images))
+            np.add.at(total, place, np.concatenate([terms for _, terms in parts]))
+            small.parts[population] = [(images, total)]
+        return small
+
+    def per_image(self) -> dict[str, Floats]:
+        """Per population, the influence of each distinct image times their count: a bootstrap takes means."""
+        parts = sorted(self.compact().parts.items())
+        return {population: pairs[0][1] * len(pairs[0][0]) for population, pairs in parts}
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The reduced scores. Keys name methods and measures of the summary they were read for."""
+
+    influences: Mapping[tuple[str, int, str], Influence]  # method, seed, measure key; absent where scores are
+    reliability: Mapping[tuple[str, str], Floats]  # method, "clean" | "shifted" -> [3, BINS]: n, confidence, hits
+    energies: Mapping[tuple[str, str], Floats]  # method, benchmark -> energies of the first seed
+    missing: tuple[str, ...]  # score files that the rows call for and the folder lacks
+
+
+def read_scores(summary: Summary, out: Path) -> Scores:
+    """Read every score file under `out` that a headline measure needs, one cell at a time.
+
+    Raises InputError, naming the file, where one is not a table of scores.
+    """
+    influences: dict[tuple[str, int, str], Influence] = {}
+    reliability: dict[tuple[str, str], Floats] = {}
+    energies: dict[tuple[str, str], Floats] = {}
+    missing: list[str] = []
+    for (method, seed), run in sorted(summary.runs.items()):
+        measures = [m for m in summary.measures if seed in _seeds(summary, method, m)]
+        first = seed == min(s for name, s in summary.runs if name == method)
+        cells = sorted({cell for m in measures for cell in m.cells}, key=lambda cell: (cell.kind, cell.name))
+        own = {measure.key: Influence() for measure in measures}
+        clean = _read(out, run, Cell("clean"), [])
+        for cell in cells:
+            table = _read(out, run, cell, missing)
+            concerned = [measure for measure in measures if cell in measure.cells]
+            if table is None or (cell.kind == "anomaly" and clean is None):
+                for measure in concerned:
+                    own.pop(measure.key, None)
+                continue
+            if cell.kind == "anomaly":
+                _add_auroc(own, concerned, cell, clean or {}, table)
+            else:
+                _add_known(own, concerned, cell, table)
+                _count(reliability.setdefault((method, _place(cell)), np.zeros((3, BINS))), table)
+            if first and cell.kind in ("id", "anomaly"):
+                energies[method, cell.benchmark] = table["energy"]
+        for key, influence in own.items():
+            if influence.parts:
+                influences[method, seed, key] = influence.compact()
+    return Scores(influences, reliability, energies, tuple(missing))
+
+
+def _seeds(summary: Summary, method: str, measure: Measure) -> set[int]:
+    stat = summary.stats.get((method, measure.key))
+    return set(stat.values) if stat else set()
+
+
+def _place(cell: Cell) -> str:
+    return "clean" if cell.kind == "id" else "shifted"
+
+
+def _population(cell: Cell) -> str:
+    """Corruptions are made of the test images; any other shift or anomaly set has images of its own."""
+    return "clean" if cell.corruption is not None or cell.kind == "id" else cell.name
+
+
+def _read(out: Path, run: str, cell: Cell, missing: list[str]) -> dict[str, NDArray[Any]] | None:
+    path = out / "runs" / run / "scores" / f"{cell.name}.parquet"
+    if not path.exists():
+        missing.append(f"runs/{run}/scores/{cell.name}.parquet")
+        return None
+    try:
+        table = parquet.read_table(path, columns=list(COLUMNS), use_threads=False)
+        found = {name: table.column(name).to_numpy() for name in COLUMNS}
+        found["index"] = found["index"].astype(np.int64)
+        found["confidence"] = np.clip(found["confidence"].astype(np.float64), 0.0, 1.0)  # float32 rounds above 1
+        found["correct"] = found["correct"].astype(np.float64)
+        found["energy"] = found["energy"].astype(np.float64)
+    except (pyarrow.ArrowException, KeyError, ValueError, TypeError, OSError) as error:
+        raise InputError(f"{path} is not a table of scores with {', '.join(COLUMNS)}: {error}.") from error
+    if not len(found["index"]) or any(np.isnan(found[name]).any() for name in COLUMNS):
+        raise InputError(f"{path} holds no scores or some that are not numbers.")
+    return found
+
+
+def _add_known(own: dict[str, Influence], concerned: list[Measure], cell: Cell, table: dict[str, NDArray[Any]]) -> None:
+    for measure in concerned:
+        if measure.key not in own:
+            continue
+        if measure.metric == "top1":
+            terms = 100.0 * table["correct"]
+        else:
+            terms = smooth_ece_terms(table["confidence"], table["correct"])
+        own[measure.key].add(_population(cell), table["index"], terms, 1.0 / len(measure.cells))
+
+
+def _add_auroc(
+    own: dict[str, Influence],
+    concerned: list[Measure],
+    cell: Cell,
+    clean: dict[str, NDArray[Any]],
+    table: dict[str, NDArray[Any]],
+) -> None:
+    """AUROC's two sides; FPR95 rests on a quantile and has no such expansion, so it gets no interval here."""
+    for measure in concerned:
+        if measure.metric == "auroc" and measure.key in own:
+            known, odd = auroc_terms(clean["energy"], table["energy"])
+            weight = 100.0 / len(measure.cells)
+            own[measure.key].add("clean", clean["index"], known, weight)
+            own[measure.key].add(_population(cell), table["index"], odd, weight)
+
+
+def _count(bins: Floats, table: dict[str, NDArray[Any]]) -> None:
+    place = np.clip(np.ceil(table["confidence"] * BINS).astype(np.int64) - 1, 0, BINS - 1)
+    for row, weights in enumerate((None, table["confidence"], table["correct"])):
+        bins[row] += np.bincount(place, weights, BINS)
