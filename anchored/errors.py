@@ -20,3 +20,7 @@ def unknown(what: str, value: object, choices: Iterable[str]) -> InputError:
     near = difflib.get_close_matches(str(value), names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return InputError(f"unknown {what} {value!r}.{hint} Choices: {', '.join(names)}.")
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on (a loss that is not finite, a full disk): the message says where it stopped."""

@@ -23,9 +23,7 @@ class ImageSet:
 
     def __post_init__(self) -> None:
         if self.images.dtype != torch.uint8 or self.images.ndim != 4 or self.images.shape[3] != 3:
-            raise InputError(
-                f"images must be uint8 [N, H, W, 3]; got {self.images.dtype} {list(self.images.shape)}."
-            )
+            raise InputError(f"images must be uint8 [N, H, W, 3]; got {self.images.dtype} {list(self.images.shape)}.")
         if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
             raise InputError(
                 f"labels must be int64 [{self.images.shape[0]}], one an image; "

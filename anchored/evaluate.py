@@ -1,0 +1,100 @@
+"""Evaluation: a Predict on a test set gives per-sample scores; metrics are computed from those alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anchored import metrics
+from anchored.files import write_atomic
+from anchored.preprocess import Preprocess
+from anchored.protocols import Predict
+from anchored.train import autocast
+
+Scores = dict[str, NDArray[Any]]
+
+
+def score(
+    predict: Predict,
+    images: Tensor,
+    labels: Tensor,
+    index: Tensor,
+    preprocess: Preprocess,
+    *,
+    device: torch.device,
+    precision: str = "float32",
+    batch_size: int = 256,
+) -> Scores:
+    """Per-sample scores of `predict` on images (uint8 [N, H, W, 3]) with labels (int64 [N], -1 for anomalies).
+
+    Columns: index (int64, position in the data set), label, prediction, confidence (float32, largest softmax),
+    correct (bool), energy (float32, larger for anomalies), std (float32, class mean of the spread over
+    references, NaN for one reference), nll and brier (float32, NaN for anomalies).
+    """
+    columns: dict[str, list[Tensor]] = {
+        name: [] for name in ("prediction", "confidence", "energy", "std", "nll", "brier")
+    }
+    for part in torch.arange(len(images)).split(batch_size):
+        x, y = preprocess(images[part].to(device)), labels[part].to(device)
+        with autocast(device, precision):
+            prediction = predict(x)
+        logits = prediction.logits.double()
+        probs = logits.softmax(1)
+        confidence, best = probs.max(1)
+        known = y >= 0
+        target = torch.zeros_like(probs).scatter_(1, y.clamp(min=0)[:, None], 1.0)
+        nll = -logits.log_softmax(1).gather(1, y.clamp(min=0)[:, None])[:, 0]
+        brier = ((probs - target) ** 2).sum(1)
+        std = torch.full_like(nll, torch.nan) if prediction.std is None else prediction.std.double().mean(1)
+        columns["prediction"].append(best)
+        columns["confidence"].append(confidence)
+        columns["energy"].append(prediction.energy.double())
+        columns["std"].append(std)
+        columns["nll"].append(nll.where(known, torch.nan))
+        columns["brier"].append(brier.where(known, torch.nan))
+    scores: Scores = {"index": index.numpy(), "label": labels.cpu().numpy()}
+    for name, parts in columns.items():
+        values = torch.cat(parts).cpu().numpy()
+        scores[name] = values if name == "prediction" else values.astype(np.float32)
+    # float32 can round a softmax of nearly one up to above it
+    scores["confidence"] = scores["confidence"].clip(0, 1)
+    scores["correct"] = scores["prediction"] == scores["label"]
+    return scores
+
+
+def write_scores(path: Path, scores: Scores) -> None:
+    """Write per-sample scores as parquet, atomically."""
+    write_atomic(path, lambda temporary: pq.write_table(pa.table(scores), temporary, compression="zstd"))
+
+
+def read_scores(path: Path) -> Scores:
+    """Per-sample scores written by `write_scores`."""
+    table = pq.read_table(path)
+    return {name: table[name].to_numpy() for name in table.column_names}
+
+
+def known_metrics(scores: Scores, *, every: bool) -> Iterator[tuple[str, float]]:
+    """(metric, value) of scores on images of known classes: top1 in percent, calibration errors as fractions.
+
+    every: also negative log-likelihood and Brier score.
+    """
+    yield "top1", metrics.top1(scores["prediction"], scores["label"])
+    yield "smooth_ece", metrics.smooth_ece(scores["confidence"], scores["correct"])
+    yield "ece", metrics.ece(scores["confidence"], scores["correct"])
+    if every:
+        yield "nll", float(scores["nll"].mean(dtype=np.float64))
+        yield "brier", float(scores["brier"].mean(dtype=np.float64))
+
+
+def anomaly_metrics(clean: Scores, anomalies: Scores) -> Iterator[tuple[str, float]]:
+    """(metric, value) in percent of telling anomalies from clean test images by their energy."""
+    yield "auroc", metrics.auroc(clean["energy"], anomalies["energy"])
+    yield "fpr95", metrics.fpr95(clean["energy"], anomalies["energy"])

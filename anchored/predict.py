@@ -1,0 +1,53 @@
+"""Prediction of image files with a run, as a table or as JSON lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image, UnidentifiedImageError
+from rich.console import Console
+from rich.table import Table
+
+from anchored.errors import InputError
+from anchored.runs import load
+
+
+def predict_files(run: Path, paths: Sequence[str], *, protocol: str, k: int, as_json: bool) -> None:
+    """Print class, confidence, spread over references and energy of each image, on stdout.
+
+    Raises InputError, before predicting, where the run or an image cannot be read.
+    """
+    loaded = load(run)
+    images = []
+    for path in paths:
+        try:
+            with Image.open(path) as image:
+                image.load()
+                images.append(image.copy())
+        except (OSError, UnidentifiedImageError) as error:
+            raise InputError(f"{path} is not a readable image: {error}") from error
+    prediction = loaded.predict(images, protocol=protocol, k=k)
+    confidence, best = prediction.probs.max(1)
+    std = prediction.std.mean(1) if prediction.std is not None else None
+    results = [
+        {
+            "image": path,
+            "class": loaded.classes[int(best[i])],
+            "confidence": round(float(confidence[i]), 4),
+            "std": None if std is None else round(float(std[i]), 5),
+            "energy": round(float(prediction.energy[i]), 4),
+        }
+        for i, path in enumerate(paths)
+    ]
+    if as_json:
+        for result in results:
+            print(json.dumps(result, ensure_ascii=False))
+        return
+    table = Table(caption="std: spread over references (k_random). energy: larger for anomalies.")
+    for column in results[0]:
+        table.add_column(column, overflow="fold")
+    for result in results:
+        table.add_row(*("-" if value is None else str(value) for value in result.values()))
+    Console().print(table)

@@ -1,0 +1,68 @@
+"""Progress of long work with the time left: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+
+class Work:
+    """Work of a known total, in any unit that goes at a steady pace (here: forward passes of one image).
+
+    `advance(amount, note)` reports what was done; `skip(amount)` what had been done before, which must not
+    count towards the pace.
+    """
+
+    def __init__(self, total: float, console: Console | None = None, *, every: float = 15.0) -> None:
+        self.console = console or Console(stderr=True)
+        self.total, self.done, self.skipped = total, 0.0, 0.0
+        self.every = every
+        self.started = self.printed = time.monotonic()
+        self.bar: Progress | None = None
+
+    def __enter__(self) -> Work:
+        if self.console.is_terminal:
+            self.bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=None),
+                TaskProgressColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                console=self.console,
+                transient=True,
+            )
+            self.bar.start()
+            self.task = self.bar.add_task("starting", total=self.total)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def skip(self, amount: float) -> None:
+        """Take `amount` off what is to be done: an earlier call of the command did it."""
+        self.skipped += amount
+        if self.bar is not None:
+            self.bar.update(self.task, total=self.total - self.skipped)
+
+    def advance(self, amount: float, note: str) -> None:
+        """Count `amount` as done and say what is going on."""
+        self.done += amount
+        if self.bar is not None:
+            self.bar.update(self.task, completed=self.done, description=note)
+            return
+        now = time.monotonic()
+        if now - self.printed >= self.every:
+            self.printed = now
+            left = (now - self.started) * max(0.0, self.total - self.skipped - self.done) / max(self.done, 1e-9)
+            share = (self.skipped + self.done) / max(self.total, 1e-9)
+            self.console.print(f"[{min(share, 1):4.0%}] {note} | {clock(left)} left", highlight=False, markup=False)
+
+
+def clock(seconds: float) -> str:
+    """Seconds as h:mm:ss or m:ss."""
+    hours, rest = divmod(round(seconds), 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"

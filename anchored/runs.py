@@ -1,0 +1,171 @@
+"""A run on disk: weights, references, preprocessing, classes and settings together; `load` gives it back."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from anchored import protocols
+from anchored.core import Anchored
+from anchored.data.base import ImageSet
+from anchored.data.images import fit
+from anchored.errors import InputError, unknown
+from anchored.files import read_json, write_atomic, write_json
+from anchored.preprocess import Preprocess
+from anchored.protocols import Predict, Prediction
+from anchored.recipes import Recipe
+from anchored.references import ReferenceSet
+from anchored.rng import generator
+from anchored.train import RunConfig, build
+
+STORED_REFERENCES = 1000
+Images = Image.Image | NDArray[np.uint8] | Tensor | Sequence[Image.Image]
+
+
+@dataclass
+class Run:
+    """A trained run. `net` is in eval mode; `references` is None for the standard method."""
+
+    config: RunConfig
+    net: nn.Module
+    references: ReferenceSet | None
+    preprocess: Preprocess
+    classes: tuple[str, ...]
+    folder: Path
+    info: dict[str, Any]
+
+    def predictor(self, protocol: str = "one_random", *, k: int = 10, seed: int = 0) -> Predict:
+        """This run under an inference protocol; the standard method has none and is called directly.
+
+        k: references of k_random, candidates of transduction. Raises InputError for an unknown protocol.
+        """
+        if protocol not in ("one_random", "k_random", "transduction"):
+            raise unknown("protocol", protocol, ["one_random", "k_random", "transduction"])
+        if not isinstance(self.net, Anchored):
+            return protocols.direct(self.net)
+        assert self.references is not None
+        if protocol == "one_random":
+            return protocols.one_random(self.net, self.references)
+        if protocol == "k_random":
+            return protocols.k_random(self.net, self.references, k=k, seed=seed)
+        return protocols.transduction(self.net, self.references, candidates=k, seed=seed)
+
+    def predict(self, images: Images, *, protocol: str = "one_random", k: int = 10, seed: int = 0) -> Prediction:
+        """Predict on pictures of any size: preprocessing is included.
+
+        images: a PIL image or a list of them, or uint8 [H, W, 3] or [N, H, W, 3] (numpy or torch).
+        """
+        x = self.preprocess(_as_uint8(images, self.preprocess))
+        device = next(self.net.parameters()).device
+        return self.predictor(protocol, k=k, seed=seed)(x.to(device))
+
+
+def _as_uint8(images: Images, preprocess: Preprocess) -> Tensor:
+    if isinstance(images, Image.Image):
+        images = [images]
+    if isinstance(images, (np.ndarray, Tensor)):
+        array = np.asarray(images)
+        array = array[None] if array.ndim == 3 else array
+        if array.dtype != np.uint8 or array.ndim != 4 or array.shape[3] != 3:
+            raise InputError(f"images are uint8 [N, H, W, 3] or [H, W, 3]; got {array.dtype} {list(array.shape)}.")
+        images = [Image.fromarray(image) for image in array]
+    if not images:
+        raise InputError("predict needs at least one image; got none.")
+    fitted = [fit(image, preprocess.size, preprocess.interpolation, preprocess.crop) for image in images]
+    return torch.from_numpy(np.stack(fitted))
+
+
+def save(
+    folder: str | os.PathLike[str],
+    config: RunConfig,
+    net: nn.Module,
+    preprocess: Preprocess,
+    classes: Sequence[str],
+    references: ReferenceSet | None,
+    train: ImageSet,
+    **info: Any,
+) -> None:
+    """Write a run to `folder`; `run.json` comes last, so a folder that has it is complete.
+
+    Of the references it keeps the indices, their mean and at most 1,000 of the images, as uint8.
+    """
+    folder = Path(folder)
+    state = {name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}
+    write_atomic(folder / "model.safetensors", lambda path: save_file(state, path))
+    if references is not None:
+        n = len(references)
+        kept = torch.arange(n)
+        if n > STORED_REFERENCES:
+            kept = torch.randperm(n, generator=generator(config.seed, "stored references"))[:STORED_REFERENCES]
+        tensors = {
+            "indices": references.indices.cpu().contiguous(),
+            "mean": references.mean.float().cpu().contiguous(),
+            "stored": kept,
+            "images": train.images[references.indices[kept]].cpu().contiguous(),
+        }
+        write_atomic(folder / "references.safetensors", lambda path: save_file(tensors, path))
+    description = {
+        "config": dataclasses.asdict(config),
+        "preprocess": dataclasses.asdict(preprocess),
+        "classes": list(classes),
+        "stems": list(net.stems) if isinstance(net, Anchored) else [],
+        "references": len(references) if references is not None else 0,
+        "parameters": sum(parameter.numel() for parameter in net.parameters()),
+        **info,
+        "versions": versions(),
+    }
+    write_json(folder / "run.json", description)
+
+
+def load(folder: str | os.PathLike[str]) -> Run:
+    """The run in `folder`, ready to predict. Raises InputError where it is not a complete run."""
+    folder = Path(folder)
+    if not (folder / "run.json").is_file():
+        raise InputError(f"{folder} is not a run: it has no run.json (a run folder is written by compare or train).")
+    info = read_json(folder / "run.json")
+    config = run_config(info["config"])
+    preprocess = Preprocess(**{key: _tuple(value) for key, value in info["preprocess"].items()})
+    net = build(dataclasses.replace(config, weights="none"), len(info["classes"]), preprocess.size)
+    try:
+        net.load_state_dict(load_file(folder / "model.safetensors"))
+    except (SafetensorError, OSError, RuntimeError) as error:
+        raise InputError(f"{folder}/model.safetensors is not the model of this run: {error}") from error
+    references = None
+    if config.anchored:
+        stored = load_file(folder / "references.safetensors")
+        references = ReferenceSet.from_images(
+            preprocess(stored["images"]), indices=stored["indices"][stored["stored"]], mean=stored["mean"]
+        )
+    return Run(config, net.eval(), references, preprocess, tuple(info["classes"]), folder, info)
+
+
+def run_config(values: dict[str, Any]) -> RunConfig:
+    """The RunConfig in a run.json."""
+    recipe = Recipe(**{key: _tuple(value) for key, value in values["recipe"].items()})
+    return RunConfig(**{**values, "recipe": recipe})
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that results depend on, and the processor's kind."""
+    names = ("anchored", "torch", "torchvision", "timm", "numpy", "pillow", "scikit-learn")
+    return {"python": platform.python_version(), "machine": platform.machine()} | {
+        name: metadata.version(name) for name in names
+    }

@@ -1,0 +1,400 @@
+"""The training loop of one run: visible, resumable, and the same bits for the same seed.
+
+Everything random is named by (seed, step) or (seed, epoch), so the state to resume from is the step, the
+weights and the optimiser.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from anchored.augment import Pipeline
+from anchored.core import Anchored, anchor, anchored_loss
+from anchored.data.base import Data, ImageSet
+from anchored.errors import InputError, TrainingError
+from anchored.files import write_atomic, write_text
+from anchored.models import create
+from anchored.preprocess import Preprocess
+from anchored.recipes import Recipe
+from anchored.references import Anchoring, ReferenceSet
+from anchored.rng import generator, stream_seed
+from anchored.stem import logits_of
+
+METHODS = ("standard", "vanilla", "masking")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides the result of one run, apart from the images themselves.
+
+    method: standard | vanilla | masking. masked_target: uniform | label (masking only). masked_bn: "update" lets
+    masked batches move the running statistics of batch normalisation (as the paper's code does), "skip" does
+    not. recalibrate_bn: training images used to estimate those statistics again after training, on unmasked
+    tuples; 0 keeps them. references: size of the reference set, None for the whole training set.
+    """
+
+    method: str
+    model: str
+    recipe: Recipe
+    seed: int
+    weights: str = "none"
+    masked_target: str = "uniform"
+    schedule: str = "bernoulli"
+    masked_bn: str = "update"
+    recalibrate_bn: int = 0
+    reference_source: str = "set"
+    references: int | None = None
+    precision: str = "bfloat16"
+
+    def __post_init__(self) -> None:
+        choices = {
+            "method": METHODS,
+            "masked_target": ("uniform", "label"),
+            "schedule": ("bernoulli", "periodic"),
+            "masked_bn": ("update", "skip"),
+            "reference_source": ("set", "batch"),
+            "precision": ("bfloat16", "float32"),
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise InputError(
+                    f"{name.replace('_', '-')} is one of {', '.join(allowed)}; got {getattr(self, name)!r}."
+                )
+        if self.recalibrate_bn < 0:
+            raise InputError(f"recalibrate-bn counts training images, 0 for none; got {self.recalibrate_bn}.")
+
+    @property
+    def anchored(self) -> bool:
+        """Whether the network takes references."""
+        return self.method != "standard"
+
+    @property
+    def alpha(self) -> float:
+        """The rate of masked batches: the recipe's for masking, else 0."""
+        return self.recipe.alpha if self.method == "masking" else 0.0
+
+    @property
+    def variant(self) -> str:
+        """`standard`, `vanilla`, `masking-uniform` or `masking-label`."""
+        return f"masking-{self.masked_target}" if self.method == "masking" else self.method
+
+    @property
+    def run(self) -> str:
+        """The name of the run in a comparison."""
+        return f"{self.variant}-seed{self.seed}"
+
+
+def build(config: RunConfig, classes: int, size: int) -> nn.Module:
+    """The untrained network of a run: the same weights for every method of one seed, the stem apart.
+
+    A pretrained classifier is anchored with its function preserved, a new one with a fresh stem.
+    """
+    model = create(config.model, classes, weights=config.weights, image_size=size, seed=config.seed)
+    if not config.anchored:
+        return model.net
+    example = torch.rand(2, 3, size, size, generator=generator("example"))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream_seed(config.seed, "stem"))
+        try:
+            return anchor(model.net, example=example, init="preserve" if model.pretrained else "fresh")
+        except ValueError as error:
+            raise InputError(f"{config.model} cannot be anchored: {error}") from error
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
+    """bfloat16 autocast where asked for and where the device computes in it; else float32 as it stands."""
+    if precision == "bfloat16" and has_bfloat16(device):
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    return nullcontext()
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether the device has bfloat16 arithmetic of its own (emulation is slower than float32)."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type != "cpu":
+        return False
+    flags = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, flag)() for flag in flags if hasattr(torch.cpu, flag))
+
+
+def reference_set(config: RunConfig, train: ImageSet, preprocess: Preprocess) -> ReferenceSet | None:
+    """The reference set of a run: training images under the evaluation transform."""
+    if not config.anchored:
+        return None
+    return ReferenceSet.from_dataset(train, config.references, seed=config.seed, transform=preprocess)
+
+
+def train(
+    config: RunConfig,
+    data: Data,
+    preprocess: Preprocess,
+    folder: Path,
+    *,
+    device: torch.device,
+    validation: ImageSet | None = None,
+    compile: bool = False,
+    checkpoint_every: float = 300.0,
+    tick: Callable[[float, str], None] = lambda amount, note: None,
+) -> nn.Module:
+    """Train one run, or go on with it from `folder/checkpoint.pt`; the trained network, on `device`, in eval mode.
+
+    A checkpoint is written after every epoch and every `checkpoint_every` seconds. `tick(images, note)` hears of
+    progress. Writes `folder/metrics.jsonl` (a line an epoch) and `folder/log.jsonl` (starts, steps, checkpoints).
+    Raises TrainingError, with the step and the images of the batch, when the loss is not finite.
+    """
+    recipe = config.recipe
+    images = ImageSet(data.train.images.to(device), data.train.labels.to(device))
+    size = preprocess.size
+    pipeline = Pipeline(images.images, preprocess.mean, preprocess.std, recipe.augmentation, config.seed)
+    references = reference_set(config, images, preprocess)
+    anchoring = None
+    if config.anchored:
+        anchoring = Anchoring(config.alpha, config.seed, references, config.reference_source, config.schedule)
+    net = build(config, len(data.classes), size).to(device, memory_format=torch.channels_last)
+    optimiser = _optimiser(net, recipe)
+    batch = min(recipe.batch_size, len(images))
+    steps = len(images) // batch
+    log = Log(folder / "log.jsonl")
+
+    start, history, meter = 0, [], Meter()
+    checkpoint = read_checkpoint(folder / "checkpoint.pt", device)
+    if checkpoint is not None:
+        net.load_state_dict(checkpoint["net"])
+        optimiser.load_state_dict(checkpoint["optimiser"])
+        start, history = checkpoint["step"], checkpoint["history"]
+        meter = Meter(**checkpoint["meter"])
+    log.write("start" if checkpoint is None else "resume", step=start)
+    forward = torch.compile(net) if compile else net
+    net.train()
+    order, saved, epoch_started = torch.empty(0, dtype=torch.int64), time.monotonic(), time.monotonic()
+
+    for step in range(start, recipe.epochs * steps):
+        epoch, position = divmod(step, steps)
+        if position == 0 or step == start:
+            order = torch.randperm(len(images), generator=generator(config.seed, "order", epoch))
+        index = order[position * batch : (position + 1) * batch].to(device)
+        x, y = pipeline.train(index, epoch), images.labels[index]
+        for group in optimiser.param_groups:
+            group["lr"] = recipe.lr_at(step / steps)
+        torch.manual_seed(stream_seed(config.seed, "step", step))  # dropout, the same when resumed
+        masked = anchoring is not None and anchoring.masked(step)
+        seen: list[Tensor] = []
+
+        def criterion(logits: Tensor, target: Tensor, seen: list[Tensor] = seen) -> Tensor:
+            seen.append(logits.detach())
+            return F.cross_entropy(logits.float(), _float(target), label_smoothing=recipe.label_smoothing)
+
+        with autocast(device, config.precision):
+            if anchoring is None:
+                loss = criterion(logits_of(forward(x)), y)
+            else:
+                with frozen_statistics(net, masked and config.masked_bn == "skip"):
+                    target: Any = config.masked_target
+                    loss = anchored_loss(
+                        forward, x, y, anchoring.draw(x, step), masked=masked, masked_target=target, criterion=criterion
+                    )
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise TrainingError(
+                f"{config.run}: the loss is {value} at step {step} (epoch {epoch}, learning rate "
+                f"{recipe.lr_at(step / steps):.3g}); training images {index.tolist()[:8]}... of that batch. The last "
+                f"good checkpoint is in {folder}. A smaller --lr usually helps."
+            )
+        loss.backward()
+        if recipe.clip is not None:
+            nn.utils.clip_grad_norm_(net.parameters(), recipe.clip)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+
+        meter.add(value, masked, 0 if masked else int((seen[0].argmax(1) == y).sum()), batch)
+        log.step(step, steps)
+        last = position == steps - 1
+        speed = batch * (position + 1) / (time.monotonic() - epoch_started) if step >= start + position else 0.0
+        tick(batch, f"{config.run} epoch {epoch + 1}/{recipe.epochs} loss {meter.mean():.3f} {speed:,.0f} images/s")
+        if last:
+            history.append({"epoch": epoch + 1, "step": step + 1, "lr": recipe.lr_at(step / steps), **meter.summary()})
+            if validation is not None:
+                history[-1]["validation_top1"] = _accuracy(net, config, references, validation, preprocess, device)
+            history[-1]["images_per_second"] = round(speed, 1)
+            meter, epoch_started = Meter(), time.monotonic()
+            write_text(folder / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in history))
+        if last or time.monotonic() - saved > checkpoint_every:
+            state = {
+                "step": step + 1,
+                "net": net.state_dict(),
+                "optimiser": optimiser.state_dict(),
+                "history": history,
+                "meter": dataclasses.asdict(meter),
+            }
+            write_atomic(folder / "checkpoint.pt", lambda path, state=state: torch.save(state, path))
+            log.write("checkpoint", step=step + 1)
+            saved = time.monotonic()
+
+    if config.recalibrate_bn:
+        recalibrate(net, pipeline, anchoring, config, device)
+    return net.eval()
+
+
+def _optimiser(net: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
+    if recipe.optimiser == "sgd":
+        return torch.optim.SGD(
+            parameters, recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay, nesterov=recipe.nesterov
+        )
+    decayed = [parameter for parameter in parameters if parameter.ndim > 1]
+    others = [parameter for parameter in parameters if parameter.ndim <= 1]  # norms and biases
+    groups = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, recipe.lr, weight_decay=recipe.weight_decay)
+
+
+def _float(target: Tensor) -> Tensor:
+    return target.float() if target.is_floating_point() else target
+
+
+@contextmanager
+def frozen_statistics(net: nn.Module, frozen: bool) -> Iterator[None]:
+    """Inside, batch normalisation uses batch statistics but leaves its running ones alone (masked_bn = "skip")."""
+    layers = [m for m in net.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)] if frozen else []
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.momentum = 0.0
+    try:
+        yield
+    finally:
+        for layer, momentum in zip(layers, momenta, strict=True):
+            layer.momentum = momentum
+
+
+@torch.no_grad()
+def recalibrate(
+    net: nn.Module, pipeline: Pipeline, anchoring: Anchoring | None, config: RunConfig, device: torch.device
+) -> None:
+    """Estimate the running statistics of batch normalisation again, on unmasked tuples of training images.
+
+    They become the plain average over batches of `recalibrate_bn` un-augmented images. Masked batches have other
+    statistics, and running averages over both fit neither.
+    """
+    layers = [m for m in net.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    if not layers:
+        return
+    total = len(pipeline.images)
+    if config.recalibrate_bn > total:
+        raise InputError(f"recalibrate-bn is at most the {total} training images; got {config.recalibrate_bn}.")
+    net.eval()
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # cumulative average
+        layer.train()
+    order = torch.randperm(total, generator=generator(config.seed, "recalibrate"))[: config.recalibrate_bn]
+    for number, index in enumerate(order.split(min(config.recipe.batch_size, len(order)))):
+        if len(index) < 2:
+            continue
+        x = pipeline.plain(index.to(device))
+        with autocast(device, config.precision):
+            if anchoring is None:
+                net(x)
+            else:
+                net(x, anchoring.draw(x, -1 - number))
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum = momentum
+    net.eval()
+
+
+@torch.no_grad()
+def _accuracy(
+    net: nn.Module,
+    config: RunConfig,
+    references: ReferenceSet | None,
+    images: ImageSet,
+    preprocess: Preprocess,
+    device: torch.device,
+) -> float:
+    net.eval()
+    right = 0
+    for index in torch.arange(len(images)).split(256):
+        x = preprocess(images.images[index].to(device))
+        with autocast(device, config.precision):
+            if isinstance(net, Anchored):
+                assert references is not None
+                logits = net.many(x, references.mean.to(device))[0]
+            else:
+                logits = logits_of(net(x))
+        right += int((logits.argmax(1).cpu() == images.labels[index]).sum())
+    net.train()
+    return 100 * right / len(images)
+
+
+@dataclass
+class Meter:
+    """Sums over the steps of an epoch; anchored and masked batches apart."""
+
+    loss: float = 0.0
+    steps: int = 0
+    loss_masked: float = 0.0
+    steps_masked: int = 0
+    right: int = 0
+    images: int = 0
+
+    def add(self, loss: float, masked: bool, right: int, images: int) -> None:
+        """Count one step; accuracy is that of unmasked batches."""
+        if masked:
+            self.loss_masked, self.steps_masked = self.loss_masked + loss, self.steps_masked + 1
+        else:
+            self.loss, self.steps = self.loss + loss, self.steps + 1
+            self.right, self.images = self.right + right, self.images + images
+
+    def mean(self) -> float:
+        """Mean loss of the unmasked batches so far."""
+        return self.loss / self.steps if self.steps else math.nan
+
+    def summary(self) -> dict[str, float | None]:
+        """The epoch in numbers; None where there was no such batch."""
+        return {
+            "loss": self.loss / self.steps if self.steps else None,
+            "loss_masked": self.loss_masked / self.steps_masked if self.steps_masked else None,
+            "train_accuracy": 100 * self.right / self.images if self.images else None,
+        }
+
+
+class Log:
+    """What happened when, a JSON line each, appended: evidence of what a resumed run did again."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+
+    def write(self, event: str, **values: Any) -> None:
+        """Append one event."""
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"event": event, **values, "time": round(time.time(), 3)}) + "\n")
+
+    def step(self, step: int, steps: int) -> None:
+        """Append a step, about 20 an epoch."""
+        if step % max(1, steps // 20) == 0:
+            self.write("step", step=step)
+
+
+def read_checkpoint(path: Path, device: torch.device) -> dict[str, Any] | None:
+    """The checkpoint at `path`, or None where there is none. Raises InputError for an unreadable one."""
+    if not path.exists():
+        return None
+    try:
+        return torch.load(path, map_location=device, weights_only=True)
+    except Exception as error:  # torch raises many types for a damaged file
+        raise InputError(
+            f"the checkpoint {path} cannot be read ({type(error).__name__}). Delete it to train this run again."
+        ) from error
