@@ -6,6 +6,7 @@ calibration errors, NLL and Brier score are plain numbers. Every anomaly score i
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,6 +118,27 @@ def fpr95(id_scores: ArrayLike, anomaly_scores: ArrayLike) -> float:
     needed = -(-95 * len(odd) // 100)  # in integers: 0.95 * n would round up now and then
     threshold = np.partition(odd, len(odd) - needed)[len(odd) - needed]
     return 100.0 * float(np.mean(known >= threshold))
+
+
+def fpr95_terms(id_scores: ArrayLike, anomaly_scores: ArrayLike) -> tuple[Floats, Floats]:
+    """FPR95's first-order terms as fractions, [N] and [M]: what resampling images needs.
+
+    The first have mean FPR95 / 100; the second, of mean about zero, are how each anomaly moves it through the
+    threshold, by the slope of the ROC curve around 95 %. Arguments and errors as `auroc`.
+    """
+    known, odd = _scores("id_scores", id_scores), _scores("anomaly_scores", anomaly_scores)
+    ordered, flags = np.sort(odd), np.sort(known)
+    reach = float(np.clip(len(odd) ** -0.4, 0.01, 0.045))  # how far to either side the slope looks
+
+    def threshold(caught: float) -> float:
+        return float(ordered[len(odd) - min(len(odd), math.ceil(caught * len(odd) - 1e-9))])
+
+    def flagged(caught: float) -> float:
+        return 1.0 - float(np.searchsorted(flags, threshold(caught), "left")) / len(known)
+
+    slope = (flagged(0.95 + reach) - flagged(0.95 - reach)) / (2 * reach)
+    above = odd >= threshold(0.95)
+    return (known >= threshold(0.95)).astype(np.float64), slope * (above.mean() - above)
 
 
 def aupr(id_scores: ArrayLike, anomaly_scores: ArrayLike) -> float:

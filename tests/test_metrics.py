@@ -190,6 +190,20 @@ def test_auroc_terms_both_average_to_auroc() -> None:
     assert 100 * by_odd.mean() == pytest.approx(metrics.auroc(known, odd))
 
 
+def test_fpr95_terms_average_to_it_and_give_its_spread() -> None:
+    """The terms' spread is that of FPR95 itself over fresh samples of known images and anomalies."""
+    values, predicted = [], []
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        known, odd = rng.normal(size=500), rng.normal(1.5, 1.0, size=400)
+        by_known, by_odd = metrics.fpr95_terms(known, odd)
+        values.append(metrics.fpr95(known, odd) / 100)
+        assert by_known.mean() == pytest.approx(values[-1])
+        assert by_odd.mean() == pytest.approx(0.0, abs=1e-12)
+        predicted.append(by_known.var() / len(known) + by_odd.var() / len(odd))
+    assert np.sqrt(np.mean(predicted)) == pytest.approx(np.std(values), rel=0.15)
+
+
 # --- intervals and tests --------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from anchored.report.figures import (
     ANOMALY,
@@ -82,7 +83,7 @@ def severity_chart(summary: Summary, benchmark: str) -> Picture | None:
     corruptions = len({cell.corruption for cell in cells})
     return Picture(
         f"severity-{_slug(benchmark)}",
-        f"Accuracy as {benchmark} gets worse",
+        f"Accuracy by severity ({benchmark})",
         f"Mean over {corruptions} corruptions; higher is better.{band}",
         f"Line chart of top-1 accuracy from clean to severity {severities[-1]} of {benchmark}: {'; '.join(spoken)}.",
         to_svg(figure),
@@ -120,7 +121,7 @@ def corruption_chart(summary: Summary, benchmark: str) -> Picture | None:
     _legend(figure, summary, styles)
     return Picture(
         f"corruptions-{_slug(benchmark)}",
-        f"Each corruption of {benchmark}",
+        f"Accuracy by corruption ({benchmark})",
         f"Mean over severities, hardest for {first} at the bottom; the bar joins the methods.",
         f"Dot plot of top-1 accuracy for {len(names)} corruptions of {benchmark} by method; "
         "the numbers are in the table per corruption.",
@@ -138,7 +139,7 @@ def reliability_chart(summary: Summary, scores: Scores) -> Picture | None:
     height = 2.75 + 0.2 * lines
     figure, axes = canvas(height, 1, 2, sharey=True)
     figure.subplots_adjust(left=0.11, right=0.97, top=1 - (0.45 + 0.2 * lines) / height,
-                           bottom=0.5 / height, wspace=0.12)  # fmt: skip
+                           bottom=0.5 / height, wspace=0.22)  # fmt: skip
     for axis, place in zip(axes, places, strict=False):
         axis.plot([0, 100], [0, 100], color=MUTED, linewidth=1.0, linestyle=(0, (3, 2)))
         for method in summary.methods:
@@ -189,17 +190,15 @@ def energy_chart(summary: Summary, scores: Scores, benchmark: str) -> Picture | 
         known, odd = scores.energies[method, "clean"], scores.energies[method, benchmark]
         low, high = np.quantile(np.concatenate([known, odd]), [0.002, 0.998])
         edges = np.linspace(low, max(high, low + 1e-6), 41)
-        for values, colour, name, step in ((known, KNOWN, "known", 0.75), (odd, ANOMALY, benchmark, 0.45)):
+        for values, colour, alpha in ((known, KNOWN, 0.75), (odd, ANOMALY, 0.45)):
             counts = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / len(values)
-            axis.stairs(counts, edges, fill=True, color=colour, alpha=step)
+            axis.stairs(counts, edges, fill=True, color=colour, alpha=alpha)
             axis.stairs(counts, edges, color=colour, linewidth=1.2)
-            if row == 0:
-                right = name == benchmark
-                axis.annotate(
-                    name if not right else f"anomalies ({name})", (1.0 if right else 0.62, 1.0),
-                    xycoords="axes fraction", xytext=(0, 4), textcoords="offset points",
-                    ha="right", va="bottom", color=colour, fontweight="bold", fontsize=10.5,
-                )  # fmt: skip
+        if row == 0:
+            for name, colour, place in (("test images", KNOWN, 0.79), ("anomalies", ANOMALY, 1.0)):
+                axis.annotate(name, (place, 1.0), xycoords="axes fraction", xytext=(0, 4),
+                              textcoords="offset points", ha="right", va="bottom", color=colour,
+                              fontweight="bold", fontsize=10.5)  # fmt: skip
         stat = summary.stats.get((method, f"auroc:{benchmark}"))
         seed = min(s for name, s in summary.runs if name == method)
         value = None if stat is None else stat.values.get(seed)
@@ -213,7 +212,7 @@ def energy_chart(summary: Summary, scores: Scores, benchmark: str) -> Picture | 
     first = "" if len(summary.seeds) == 1 else f" Seed {min(summary.seeds)}."
     return Picture(
         f"energy-{_slug(benchmark)}",
-        f"Are the anomalies of {benchmark} told apart?",
+        f"Are anomalies told apart? ({benchmark})",
         f"The less the two overlap, the better they can be separated.{first}",
         f"Histograms of the energy of test images against anomalies of {benchmark}: {'; '.join(spoken)}.",
         to_svg(figure),
@@ -247,7 +246,7 @@ def training_chart(summary: Summary, curves: Curves) -> Picture | None:
         axis.grid(axis="x", visible=False)
         label_ends(axis, ends, styles)
     axes[-1].set_xlabel("epoch")
-    axes[-1].xaxis.get_major_locator().set_params(integer=True)
+    axes[-1].xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     masked = any(record.get("loss_masked") is not None for curve in curves.values() for record in curve)
     return Picture(
         "training",

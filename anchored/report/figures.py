@@ -38,7 +38,7 @@ VARIABLES = {
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _DASHES = ("-", (0, (5, 1.6)), "-", (0, (2, 1)), (0, (6, 1, 1, 1)))
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.hashsalt": "anchored",
     "svg.fonttype": "none",  # text stays text: small, selectable, in the reader's own type
     "text.parse_math": False,  # a name may hold a dollar sign
@@ -149,19 +149,26 @@ def inline(picture: Picture) -> str:
     return svg.replace("<svg", named, 1).strip()
 
 
-def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """`positions` moved apart to at least `gap`, in order and within [low, high] as far as there is room."""
+def spread(positions: Sequence[float], heights: Sequence[float], low: float, high: float) -> list[float]:
+    """Centres for labels of these `heights`: as near to `positions` as they go without overlap, in [low, high].
+
+    In order of position, centre minus the heights below it must not fall: isotonic regression, by pooling.
+    """
     order = sorted(range(len(positions)), key=lambda i: positions[i])
+    offsets, total = [], 0.0
+    for i in order:
+        offsets.append(total + heights[i] / 2)
+        total += heights[i]
+    pools: list[list[float]] = []  # mean, size
+    for i, offset in zip(order, offsets, strict=True):
+        pools.append([positions[i] - offset, 1.0])
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            mean, size = pools.pop()
+            pools[-1] = [(pools[-1][0] * pools[-1][1] + mean * size) / (pools[-1][1] + size), pools[-1][1] + size]
+    starts = [mean for mean, size in pools for _ in range(int(size))]
     placed = [0.0] * len(positions)
-    floor = low
-    for rank, i in enumerate(order):
-        ceiling = high - gap * (len(order) - 1 - rank)
-        placed[i] = max(floor, min(positions[i], max(ceiling, floor)))
-        floor = placed[i] + gap
-    # A cluster pushed up by its first member is centred again on where it belongs.
-    shift = sum(positions[i] - placed[i] for i in order) / max(len(order), 1)
-    if order and placed[order[0]] + shift >= low and placed[order[-1]] + shift <= high:
-        placed = [place + shift for place in placed]
+    for i, offset, start in zip(order, offsets, starts, strict=True):
+        placed[i] = max(low, min(start, high - total)) + offset
     return placed
 
 
@@ -173,10 +180,10 @@ def short(method: str) -> str:
 def label_ends(axis: Axes, ends: Mapping[str, tuple[float, float]], styles: Mapping[str, Look]) -> None:
     """Each method's name to the right of the end (x, y) of its line, moved apart where lines meet."""
     low, high = axis.get_ylim()
-    height = axis.get_position().height * axis.get_figure().get_size_inches()[1] * 72  # type: ignore[union-attr]
-    lines = max((short(method).count("\n") + 1 for method in ends), default=1)
-    gap = (high - low) * 12.5 * lines / height
-    places = spread([y for _, y in ends.values()], gap, low + gap / 3, high - gap / 3)
+    points = axis.get_position().height * axis.get_figure().get_size_inches()[1] * 72  # type: ignore[union-attr]
+    unit = (high - low) / points
+    heights = [unit * (13.0 * (short(method).count("\n") + 1) + 2.0) for method in ends]
+    places = spread([y for _, y in ends.values()], heights, low - 2 * unit, high + 6 * unit)
     for (method, (x, _)), y in zip(ends.items(), places, strict=True):
         axis.annotate(
             short(method), (x, y), xytext=(8, 0), textcoords="offset points", va="center", ha="left",

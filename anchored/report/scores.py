@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from anchored.errors import InputError
-from anchored.metrics import auroc_terms, smooth_ece_terms
+from anchored.metrics import auroc_terms, fpr95_terms, smooth_ece_terms
 from anchored.report.summary import Measure, Summary
 from anchored.rows import Cell
 
@@ -92,7 +92,7 @@ def read_scores(summary: Summary, out: Path) -> Scores:
                     own.pop(measure.key, None)
                 continue
             if cell.kind == "anomaly":
-                _add_auroc(own, concerned, cell, clean or {}, table)
+                _add_anomaly(own, concerned, cell, clean or {}, table)
             else:
                 _add_known(own, concerned, cell, table)
                 _count(reliability.setdefault((method, _place(cell)), np.zeros((3, BINS))), table)
@@ -148,17 +148,18 @@ def _add_known(own: dict[str, Influence], concerned: list[Measure], cell: Cell, 
         own[measure.key].add(_population(cell), table["index"], terms, 1.0 / len(measure.cells))
 
 
-def _add_auroc(
+def _add_anomaly(
     own: dict[str, Influence],
     concerned: list[Measure],
     cell: Cell,
     clean: dict[str, NDArray[Any]],
     table: dict[str, NDArray[Any]],
 ) -> None:
-    """AUROC's two sides; FPR95 rests on a quantile and has no such expansion, so it gets no interval here."""
+    """Both sides of a comparison with anomalies: the test images and the anomalies are resampled apart."""
     for measure in concerned:
-        if measure.metric == "auroc" and measure.key in own:
-            known, odd = auroc_terms(clean["energy"], table["energy"])
+        if measure.key in own:
+            terms = auroc_terms if measure.metric == "auroc" else fpr95_terms
+            known, odd = terms(clean["energy"], table["energy"])
             weight = 100.0 / len(measure.cells)
             own[measure.key].add("clean", clean["index"], known, weight)
             own[measure.key].add(_population(cell), table["index"], odd, weight)

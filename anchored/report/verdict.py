@@ -25,7 +25,7 @@ def verdict(summary: Summary) -> str:
     is judged and the others mentioned.
     """
     masking = [method for method in summary.of_kind("masking") if method in summary.baselines]
-    subject = _best(summary, masking) if masking else None
+    subject = judged_method(summary)
     if subject is None:
         return _without_comparison(summary)
     findings = _findings(summary, subject)
@@ -58,6 +58,16 @@ def verdict(summary: Summary) -> str:
     sentence = f"{opening}: {', '.join(clauses)} ({_basis(summary, subject)})"
     others = _others(summary, masking, subject)
     return f"{sentence}{others}."
+
+
+def judged_method(summary: Summary) -> str | None:
+    """The masking method the verdict is about: the best under shift, or on clean images without a shift."""
+    masking = [method for method in summary.of_kind("masking") if method in summary.baselines]
+    for key in (shift_key(summary), "top1:clean"):
+        scored = [method for method in masking if key and (method, key) in summary.deltas]
+        if scored:
+            return max(scored, key=lambda method: summary.deltas[method, str(key)].mean)
+    return next((method for method in masking if any(name == method for name, _ in summary.deltas)), None)
 
 
 def _findings(summary: Summary, method: str) -> list[_Finding]:
@@ -99,15 +109,6 @@ def _basis(summary: Summary, method: str) -> str:
     if any(delta.over_images for delta in deltas):
         return f"one seed, so there is no spread over seeds; {level} test images"
     return "one seed, so there is no spread over seeds, and no scores per image to give an interval"
-
-
-def _best(summary: Summary, masking: list[str]) -> str | None:
-    """The masking method with the best accuracy under shift, or on clean images without a shift."""
-    for key in (shift_key(summary), "top1:clean"):
-        scored = [method for method in masking if key and (method, key) in summary.deltas]
-        if scored:
-            return max(scored, key=lambda method: summary.deltas[method, str(key)].mean)
-    return next((method for method in masking if any(name == method for name, _ in summary.deltas)), None)
 
 
 def _others(summary: Summary, masking: list[str], subject: str) -> str:

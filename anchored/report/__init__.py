@@ -1,0 +1,8 @@
+"""Rows and per-sample scores to tables, figures, one sentence and one HTML page."""
+
+from anchored.report.intervals import summarise
+from anchored.report.page import write_report
+from anchored.report.tables import print_table
+from anchored.report.verdict import verdict
+
+__all__ = ["print_table", "summarise", "verdict", "write_report"]
