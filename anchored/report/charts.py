@@ -202,7 +202,7 @@ def energy_chart(summary: Summary, scores: Scores, benchmark: str) -> Picture | 
         stat = summary.stats.get((method, f"auroc:{benchmark}"))
         seed = min(s for name, s in summary.runs if name == method)
         value = None if stat is None else stat.values.get(seed)
-        told = "" if value is None else f"  AUROC {value:.1f} %"
+        told = "" if value is None else f": AUROC {value:.1f} %"
         axis.set_title(f"{method}{told}", loc="left", pad=4)
         spoken.append(f"{method}{told}")
         axis.set_yticks([])

@@ -92,6 +92,10 @@ def write_report(out: str | Path) -> Path:
         groups=_groups(summary),
         table=_table(summary),
         differences=_differences(summary),
+        over={
+            "seeds": any(delta.over_seeds for delta in summary.deltas.values()),
+            "images": any(delta.over_images for delta in summary.deltas.values()),
+        },
         figures=[(picture, Markup(inline(picture))) for picture in pictures],
         corruptions=_corruptions(summary),
         thumbnails=_thumbnails(out),
@@ -236,10 +240,10 @@ def _differences(summary: Summary) -> list[dict[str, Any]]:
 
 
 def _glyph(delta: Delta, reach: float) -> dict[str, float]:
-    """Positions, in a box 120 wide with zero at 60, of the difference and its interval."""
+    """Positions, in a box 240 wide with zero at 120, of the difference and its interval."""
     low, high = delta.interval or (delta.mean, delta.mean)
     return {
-        name: round(60.0 + 54.0 * value / reach, 1)
+        name: round(120.0 + 112.0 * value / reach, 1)
         for name, value in (("low", low), ("high", high), ("mean", delta.mean))
     }
 
