@@ -326,10 +326,12 @@ def _details(config: Mapping[str, Any], summary: Summary) -> dict[str, Any]:
     special = ("command", "versions", "data", "config_hash")
     command = config.get("command", "")
     data, versions = config.get("data"), config.get("versions")
+    data = data if isinstance(data, dict) else {"name": data or summary.data}
     return {
         "command": " ".join(map(str, command)) if isinstance(command, list) else str(command),
         "config_hash": str(config.get("config_hash", "")),
-        "data": _pairs(data if isinstance(data, dict) else {"name": data or summary.data}),
+        "data": _pairs({key: value for key, value in data.items() if key != "notes"}),
+        "notes": [str(note) for note in data.get("notes") or ()],
         "versions": _pairs(versions if isinstance(versions, dict) else {}),
         "settings": _pairs({key: value for key, value in config.items() if key not in special}),
         "runs": sorted((method, seed, run) for (method, seed), run in summary.runs.items()),
