@@ -88,7 +88,7 @@ def _compare_parser() -> ArgumentParser:
     add("--masked-target", nargs="+", default=["uniform"], help="target of masked batches: uniform, label, or both")
     add("--alpha", type=float, help="rate of masked batches, in [0, 1] (the recipe's)")
     add("--schedule", default="bernoulli", help="which batches are masked: bernoulli or periodic")
-    add("--masked-bn", default="update", help="masked batches update or skip the running statistics of batch norm")
+    add("--masked-bn", default="skip", help="masked batches update or skip the running statistics of batch norm")
     add("--recalibrate-bn", type=int, default=0, help="training images to estimate batch norm on again after training")
     add("--reference-source", default="set", help="references in training: set or batch")
     add("--references", type=int, help="size of the reference set (all training images)")

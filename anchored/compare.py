@@ -48,7 +48,7 @@ class Comparison:
     methods: tuple[str, ...] = METHODS
     masked_target: tuple[str, ...] = ("uniform",)
     schedule: str = "bernoulli"
-    masked_bn: str = "update"
+    masked_bn: str = "skip"
     recalibrate_bn: int = 0
     reference_source: str = "set"
     references: int | None = None
@@ -172,7 +172,6 @@ def compare(
                 data=prepared.data.name,
                 train_size=len(train_set),
                 split=prepared.data.split,
-                config_hash=prepared.hash,
             )
             (folder / "checkpoint.pt").unlink(missing_ok=True)
         _evaluate(settings, prepared, configs, cells, out, device, work)

@@ -39,9 +39,9 @@ METHODS = ("standard", "vanilla", "masking")
 class RunConfig:
     """Everything that decides the result of one run, apart from the images themselves.
 
-    method: standard | vanilla | masking. masked_target: uniform | label (masking only). masked_bn: "update" lets
-    masked batches move the running statistics of batch normalisation (as the paper's code does), "skip" does
-    not. recalibrate_bn: training images used to estimate those statistics again after training, on unmasked
+    method: standard | vanilla | masking. masked_target: uniform | label (masking only). masked_bn: "skip" keeps
+    masked batches out of the running statistics of batch normalisation, which inference on unmasked tuples uses;
+    "update" lets them in (as the paper's code does). recalibrate_bn: training images used to estimate those statistics again after training, on unmasked
     tuples; 0 keeps them. references: size of the reference set, None for the whole training set.
     """
 
@@ -52,7 +52,7 @@ class RunConfig:
     weights: str = "none"
     masked_target: str = "uniform"
     schedule: str = "bernoulli"
-    masked_bn: str = "update"
+    masked_bn: str = "skip"
     recalibrate_bn: int = 0
     reference_source: str = "set"
     references: int | None = None

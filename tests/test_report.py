@@ -19,7 +19,7 @@ from anchored.errors import InputError
 from anchored.metrics import auroc, smooth_ece
 from anchored.report import print_table, summarise
 from anchored.report.figures import spread
-from anchored.report.tables import csv_text, markdown, number, verdict_on
+from anchored.report.tables import csv_text, interval_text, markdown, number, verdict_on
 from anchored.rows import Row, read_rows
 
 
@@ -299,6 +299,13 @@ def test_numbers_are_signed_and_never_minus_zero(one: Path, value: float, fracti
     summary = summarise(rows_of(one))
     measure = summary.measure("smooth_ece:clean" if fraction else "top1:clean")
     assert measure is not None and number(value, measure, signed=True) == text
+
+
+def test_an_interval_that_just_excludes_zero_shows_that_it_does(one: Path) -> None:
+    clean = summarise(rows_of(one)).measure("top1:clean")
+    assert clean is not None
+    assert interval_text((-0.9, -0.04), clean) == "−0.9 to −0.04"
+    assert interval_text((-0.9, 0.04), clean) == "−0.9 to 0.0"
 
 
 def test_better_and_worse_follow_the_direction_of_the_measure(one: Path) -> None:

@@ -17,17 +17,23 @@ MINUS = "−"  # a true minus sign: a hyphen is too short to see in front of a d
 _ASCII = str.maketrans({MINUS: "-", "±": "~", "–": "-", "×": "x", "Δ": "d"})
 
 
-def number(value: float, measure: Measure, *, signed: bool = False) -> str:
-    """`value` with the digits its measure deserves: one for percentages, three for fractions."""
-    digits = 3 if measure.fraction else 1
+def number(value: float, measure: Measure, *, signed: bool = False, more: int = 0) -> str:
+    """`value` with the digits its measure deserves: one for percentages, three for fractions; `more` adds some."""
+    digits = (3 if measure.fraction else 1) + more
     rounded = round(value, digits) + 0.0  # + 0.0: never "-0.0"
     sign = "+" if signed and rounded > 0 else (MINUS if rounded < 0 else "")
     return f"{sign}{abs(rounded):.{digits}f}"
 
 
 def interval_text(interval: Interval, measure: Measure) -> str:
-    """`low to high`, signed."""
-    return " to ".join(number(end, measure, signed=True) for end in interval)
+    """`low to high`, signed; an end that excludes zero gets the digit that shows it."""
+    excludes = interval[0] > 0.0 or interval[1] < 0.0
+
+    def end(value: float) -> str:
+        text = number(value, measure, signed=True)
+        return number(value, measure, signed=True, more=1) if excludes and text[0] == "0" else text
+
+    return " to ".join(map(end, interval))
 
 
 def stat_text(stat: Stat | None, measure: Measure) -> str:
