@@ -158,7 +158,6 @@ def reliability_chart(summary: Summary, scores: Scores) -> Picture | None:
         axis.set(xlim=(0, 100), ylim=(0, 100), xticks=(0, 50, 100), yticks=(0, 50, 100))
         axis.set_title(place, loc="left", fontweight="bold", pad=5)
         axis.set_xlabel("confidence, %")
-        axis.text(97, 5, "over-confident", ha="right", color=MUTED, fontsize=9.5, style="italic")
     for axis in axes[len(places) :]:
         axis.set_visible(False)
     axes[0].set_ylabel("accuracy, %")
@@ -188,10 +187,10 @@ def energy_chart(summary: Summary, scores: Scores, benchmark: str) -> Picture | 
     spoken = []
     for row, (axis, method) in enumerate(zip(axes, methods, strict=True)):
         known, odd = scores.energies[method, "clean"], scores.energies[method, benchmark]
-        low, high = np.quantile(np.concatenate([known, odd]), [0.002, 0.998])
+        low, high = np.quantile(np.concatenate([known, odd]), [0.01, 0.99])
         edges = np.linspace(low, max(high, low + 1e-6), 41)
         for values, colour, alpha in ((known, KNOWN, 0.75), (odd, ANOMALY, 0.45)):
-            counts = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / len(values)
+            counts = np.histogram(values, edges)[0] / len(values)
             axis.stairs(counts, edges, fill=True, color=colour, alpha=alpha)
             axis.stairs(counts, edges, color=colour, linewidth=1.2)
         if row == 0:
@@ -213,7 +212,7 @@ def energy_chart(summary: Summary, scores: Scores, benchmark: str) -> Picture | 
     return Picture(
         f"energy-{_slug(benchmark)}",
         f"Are anomalies told apart? ({benchmark})",
-        f"The less the two overlap, the better they can be separated.{first}",
+        f"The less the two overlap, the better they can be separated; the outermost 1 % are left out.{first}",
         f"Histograms of the energy of test images against anomalies of {benchmark}: {'; '.join(spoken)}.",
         to_svg(figure),
     )

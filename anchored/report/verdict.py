@@ -53,7 +53,7 @@ def verdict(summary: Summary) -> str:
         opening = f"{_capital(name)} made no clear difference to {place}"
     clauses = [finding.clause for finding in findings]
     if cost:
-        at_a_cost = cost.outcome == "worse" and better
+        at_a_cost = cost.outcome == "worse" and better and not worse
         clauses.append(f"at a cost: {cost.clause}" if at_a_cost else cost.clause)
     sentence = f"{opening}: {', '.join(clauses)} ({_basis(summary, subject)})"
     others = _others(summary, masking, subject)
