@@ -1,73 +1,137 @@
-"""Data sources: one module a source, found by the name before the colon of `--data`."""
+"""Data sources: one module a source, found by the name before the colon of `--data`.
+
+A source is a module of this package with `SPEC` (how it is written, e.g. "folder:PATH") and
+`load(path, options) -> Data`; one that can give images without labels also has
+`load_unlabelled(path, options) -> ImageSet`.
+"""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import pkgutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from anchored.data.base import Data, ImageSet
-from anchored.data.splits import limit, split, stratified
+from anchored.data.base import Data, ImageSet, Options, unlabelled
+from anchored.data.splits import Split, limit, split, stratified
 from anchored.errors import InputError, unknown
 
-__all__ = ["Data", "ImageSet", "channel_statistics", "limit", "load", "load_anomalies", "split", "stratified"]
-
-SOURCES = ("digits", "parquet:PATH", "folder:PATH", "npz:PATH", "cifar10", "cifar100")
+__all__ = [
+    "Data",
+    "ImageSet",
+    "Options",
+    "Split",
+    "channel_statistics",
+    "limit",
+    "load",
+    "load_anomalies",
+    "sources",
+    "split",
+    "stratified",
+]
 
 
 def load(
     spec: str,
     *,
     size: int | None = None,
+    seed: int = 0,
     root: str | None = None,
     interpolation: str = "bilinear",
     crop: float = 1.0,
+    strict: bool = False,
+    memory_limit: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Data:
-    """The data set `spec`, decoded into memory at `size` x `size` (None: as stored, where all are of one size).
+    """The data set `spec` (digits, parquet:PATH, folder:PATH, npz:PATH, cifar10, cifar100), decoded into memory.
 
+    The other arguments are those of `anchored.data.base.Options`. Images come out as uint8 [N, size, size, 3].
     Raises InputError, saying the rule and the value, for anything that cannot be trained on.
     """
-    kind, path = _source(spec)
-    module = importlib.import_module(f"anchored.data.{kind}")
-    return module.load(path, size=size, root=root, interpolation=interpolation, crop=crop)
+    module, path = _source(spec)
+    return module.load(path, Options(size, seed, root, interpolation, crop, strict, memory_limit, progress))
 
 
 def load_anomalies(
-    spec: str, *, like: Data, size: int, root: str | None = None, interpolation: str = "bilinear", crop: float = 1.0
+    spec: str,
+    *,
+    like: Data,
+    size: int,
+    root: str | None = None,
+    interpolation: str = "bilinear",
+    crop: float = 1.0,
+    strict: bool = False,
+    memory_limit: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[str, ImageSet]:
-    """(name, images with labels -1) of an anomaly set: `photos`, or the test part of any data source."""
+    """(name, images uint8 [N, size, size, 3] with labels -1) of images that belong to no class of `like`.
+
+    spec: `photos` (crops of scikit-learn's two photographs), or any data source, of which the test part is taken;
+    folders and parquet files need no classes then. Raises InputError as `load` does.
+    """
+    options = Options(size, 0, root, interpolation, crop, strict, memory_limit, progress)
     if spec == "photos":
         from anchored.data import photos
 
         return "photos", photos.load(like, size)
-    kind, path = _source(spec)
-    module = importlib.import_module(f"anchored.data.{kind}")
-    name = path.rstrip("/").split("/")[-1].split(".")[0] or kind
+    module, path = _source(spec)
+    name = Path(path).expanduser().resolve().stem if path else spec
     if hasattr(module, "load_unlabelled"):
-        return name, module.load_unlabelled(path, size=size, interpolation=interpolation, crop=crop)
-    images = module.load(path, size=size, root=root, interpolation=interpolation, crop=crop).test.images
-    return name, ImageSet(images, torch.full((len(images),), -1, dtype=torch.int64))
+        images = module.load_unlabelled(path, options)
+    else:
+        images = unlabelled(module.load(path, options).test.images)
+    if not len(images):
+        raise InputError(f"{spec}: an anomaly set needs at least one image; there is none.")
+    return name, images
 
 
-def _source(spec: str) -> tuple[str, str]:
+def sources() -> tuple[str, ...]:
+    """How every data source is written, in alphabetical order."""
+    modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
+    return tuple(sorted(module.SPEC for module in modules if hasattr(module, "SPEC")))
+
+
+def _source(spec: str) -> tuple[Any, str]:
     kind, _, path = spec.partition(":")
-    kinds = [source.partition(":")[0] for source in SOURCES]
-    if kind not in kinds:
-        raise unknown("data", spec, SOURCES)
-    if not path and f"{kind}:PATH" in SOURCES:
-        raise InputError(f"{kind} needs a path: {kind}:PATH.")
-    return kind, path
+    name = f"{__name__}.{kind}"
+    module = importlib.import_module(name) if kind.isidentifier() and importlib.util.find_spec(name) else None
+    written = getattr(module, "SPEC", None)
+    if written is None:
+        near = Path(spec).expanduser()
+        if near.exists():
+            kind = "folder" if near.is_dir() else {".parquet": "parquet", ".npz": "npz"}.get(near.suffix, "")
+            if kind:
+                raise InputError(f"data is written KIND:PATH; got the path {spec!r}. Did you mean {kind}:{spec}?")
+        raise unknown("data", spec, sources())
+    if bool(path) != (":" in written):
+        raise InputError(f"the data source {kind} is written {written}; got {spec!r}.")
+    return module, path
 
 
 def channel_statistics(images: ImageSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation per channel over all pixels, in units of [0, 1]; a constant channel has std 1."""
-    total, squares = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
-    for part in images.images.split(1024):
-        values = part.reshape(-1, 3).double()
-        total += values.sum(0)
-        squares += (values**2).sum(0)
-    n = images.images.numel() / 3
-    mean = total / n
-    std = (squares / n - mean**2).clamp(min=0).sqrt()
+    """Mean and standard deviation per channel over all pixels, in units of [0, 1]; a constant channel has std 1.
+
+    Exact (counts of the 256 values), with no copy larger than a few megabytes beside the images.
+    """
+    counts = torch.zeros(3, 256, dtype=torch.int64)
+    per_image = images.images[0].numel() if len(images) else 1
+    for part in images.images.split(max(1, 2**22 // per_image)):
+        for channel in range(3):
+            counts[channel] += torch.bincount(part[..., channel].reshape(-1).cpu(), minlength=256)
+    if not len(images):
+        raise InputError("channel statistics need at least one image; got none.")
+    value = torch.arange(256, dtype=torch.float64)
+    n = counts.sum(1)
+    mean = (counts * value).sum(1) / n
+    std = ((counts * value**2).sum(1) / n - mean**2).clamp(min=0).sqrt()
     std = torch.where(std > 0, std, torch.full_like(std, 255.0))
-    return tuple((mean / 255).tolist()), tuple((std / 255).tolist())
+    return _tuple(mean / 255), _tuple(std / 255)
+
+
+def _tuple(values: Tensor) -> tuple[float, ...]:
+    return tuple(values.tolist())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from anchored.errors import InputError
+from anchored.errors import InputError, unknown
+
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos")
 
 
 @dataclass(frozen=True)
@@ -57,3 +60,37 @@ class Data:
     flip: bool = True
     split: str = "as given"
     notes: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a source loads its images; the same for every source.
+
+    size: side in pixels of the images that come out (None: as stored, all of one size). seed: of the split, where a
+    source has none of its own. root: folder of downloaded archives (None: `$ANCHORED_DATA`, else ~/.cache/anchored).
+    interpolation, crop: see `anchored.data.images.fit`. strict: an unreadable image is an error, not a note.
+    memory_limit: bytes the images may take (None: half of the machine's memory). progress: called with
+    (done, total) while images are decoded. Raises InputError on values outside these.
+    """
+
+    size: int | None = None
+    seed: int = 0
+    root: str | None = None
+    interpolation: str = "bilinear"
+    crop: float = 1.0
+    strict: bool = False
+    memory_limit: int | None = None
+    progress: Callable[[int, int], None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.size is not None and self.size < 1:
+            raise InputError(f"the image size is at least 1 pixel; got {self.size}.")
+        if self.interpolation not in INTERPOLATIONS:
+            raise unknown("interpolation", self.interpolation, INTERPOLATIONS)
+        if not 0 < self.crop <= 1:
+            raise InputError(f"crop is the centre part of the resized image, in (0, 1]; got {self.crop}.")
+
+
+def unlabelled(images: Tensor) -> ImageSet:
+    """`images` (uint8 [N, H, W, 3]) as an ImageSet of no known class (labels -1)."""
+    return ImageSet(images, torch.full((len(images),), -1, dtype=torch.int64))

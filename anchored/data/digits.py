@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from anchored.data.base import Data, ImageSet
+from anchored.data.base import Data, ImageSet, Options
 from anchored.data.splits import stratified
 
+SPEC = "digits"
 SIDE = 32
+LEVELS = 16  # the grey of a digit is an integer from 0 to 16
 
 
 def enlarge(grey: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    """uint8 [N, size, size, 3] of grey 8x8 images [N, 8, 8] (bilinear)."""
-    images = [Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR) for image in grey]
-    return np.repeat(np.stack([np.array(image) for image in images])[..., None], 3, axis=3)
+    """uint8 [N, size, size, 3] of 8x8 images [N, 8, 8] with grey from 0 to 16 (bilinear)."""
+    scaled = np.rint(grey * (255 / LEVELS)).astype(np.uint8)
+    images = [np.array(Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR)) for image in scaled]
+    return np.repeat(np.stack(images)[..., None], 3, axis=3)
 
 
-def load(path: str, *, size: int | None = None, **_: Any) -> Data:
+def load(path: str, options: Options) -> Data:
     """The digits, 70 % for training; the split is the same for every seed, so that results compare."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    grey = np.rint(digits.images * (255 / 16)).astype(np.uint8)
-    everything = ImageSet(
-        torch.from_numpy(enlarge(grey, size or SIDE)), torch.from_numpy(digits.target.astype(np.int64))
-    )
+    images = torch.from_numpy(enlarge(digits.images.astype(np.uint8), options.size or SIDE))
+    everything = ImageSet(images, torch.from_numpy(digits.target.astype(np.int64)))
     test, train = stratified(everything.labels, 0.3, seed=0)
     return Data(
         "digits",

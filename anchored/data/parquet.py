@@ -2,167 +2,204 @@
 
 from __future__ import annotations
 
-import io
+import bisect
 import json
-import os
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+import re
+from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
-from PIL import Image
+from numpy.typing import NDArray
+from torch import Tensor
 
-from anchored.data.base import Data, ImageSet
-from anchored.data.images import fit
+from anchored.data.base import Data, ImageSet, Options, unlabelled
+from anchored.data.checks import assemble, check_parts, integer_labels, same_classes
+from anchored.data.decode import Decoded, decode
 from anchored.data.splits import stratified
 from anchored.errors import InputError
 
+SPEC = "parquet:PATH"
 IMAGE_COLUMNS = ("image", "img", "images")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "class")
-TEST_NAMES = ("test", "validation", "val")
+TRAIN_WORDS = ("train", "training")
+TEST_WORDS = (("test", "testing"), ("validation", "val", "valid"))
+TEST_PART = 0.2
+BATCH = 256  # rows in memory at a time
 
-Decode = Callable[[Image.Image], Any]
 
+def load(path: str, options: Options) -> Data:
+    """Train and test from the parquet file(s) at `path`; where there is no test file, 20 % of the training images.
 
-def load(path: str, *, size: int | None = None, interpolation: str = "bilinear", crop: float = 1.0, **_: Any) -> Data:
-    """Train and test from the parquet file(s) at `path`; a lone file is split 80 / 20, stratified, seed 0."""
-    train_files, test_files = _find(path)
-    name = "parquet:" + Path(path.split(",")[0]).stem
-    train, classes = _read(train_files, size, interpolation, crop)
+    Raises InputError for files, columns, labels and pictures that do not follow the layout.
+    """
+    where = f"parquet:{path}"
+    train_files, test_files, how = find(path)
+    train_labels, classes = _labels(train_files, where)
     if test_files:
-        test, test_classes = _read(test_files, size or train.images.shape[1], interpolation, crop)
-        if test_classes and classes and test_classes != classes:
-            raise InputError(
-                f"{path}: train and test name different classes: {classes[:3]}... and {test_classes[:3]}..."
-            )
-        split = "as given"
+        test_labels, test_classes = _labels(test_files, where)
+        classes = same_classes(where, classes, test_classes)
+        train_rows, test_rows = torch.arange(len(train_labels)), torch.arange(len(test_labels))
     else:
-        part, rest = stratified(train.labels, 0.2, seed=0)
-        train, test = train.subset(rest), train.subset(part)
-        split = "stratified 80 / 20 of the only file, seed 0"
-    count = int(max(train.labels.max(), test.labels.max())) + 1
-    classes = classes or tuple(str(number) for number in range(count))
-    _check_labels(path, train, test, classes)
-    return Data(name, train, test, classes, split=split)
+        test_files, test_labels = train_files, train_labels
+        test_rows, train_rows = stratified(train_labels, TEST_PART, options.seed, classes)
+        how = f"stratified 80 / 20 of {how}, seed {options.seed}"
+    train_labels, test_labels = train_labels[train_rows], test_labels[test_rows]
+    check_parts(where, train_labels, test_labels, classes)
+    train = _decode(train_files, train_rows, options, others=len(test_rows))
+    test = _decode(test_files, test_rows, options, others=len(train_rows))
+    name = _name(path, train_files, test_files)
+    return assemble(name, where, (train, train_labels), (test, test_labels), classes, split=how)
 
 
-def load_unlabelled(path: str, *, size: int, interpolation: str = "bilinear", crop: float = 1.0) -> ImageSet:
-    """The images of the test part (or the only file) of `path`, labels -1."""
-    train_files, test_files = _find(path)
-    images = _decode(_column(test_files or train_files, IMAGE_COLUMNS, "image"), size, interpolation, crop, path)
-    return ImageSet(images, torch.full((len(images),), -1, dtype=torch.int64))
+def load_unlabelled(path: str, options: Options) -> ImageSet:
+    """The images of the test part, or of everything where there is none, labels -1."""
+    train_files, test_files, _ = find(path)
+    return unlabelled(_decode(test_files or train_files, None, options).images)
 
 
-def _check_labels(path: str, train: ImageSet, test: ImageSet, classes: tuple[str, ...]) -> None:
-    for part, images in (("train", train), ("test", test)):
-        low, high = int(images.labels.min()), int(images.labels.max())
-        if low < 0 or high >= len(classes):
-            raise InputError(f"{path}: labels are 0..{len(classes) - 1}; {part} has {low if low < 0 else high}.")
-    missing = sorted(set(test.labels.unique().tolist()) - set(train.labels.unique().tolist()))
-    if missing:
-        raise InputError(f"{path}: class {classes[missing[0]]!r} is in the test images but not in the training images.")
-
-
-def _find(path: str) -> tuple[list[Path], list[Path]]:
-    parts = [Path(part) for part in path.split(",")]
+def find(path: str) -> tuple[list[Path], list[Path], str]:
+    """(training files, test files or none, the choice in words). Raises InputError where there is nothing to choose."""
+    whole = Path(path).expanduser()
+    parts = [whole] if whole.exists() else [Path(part).expanduser() for part in path.split(",")]
     for part in parts:
         if not part.exists():
-            raise InputError(f"parquet:{path}: there is no {part}.")
-    if len(parts) == 2:
-        return [parts[0]], [parts[1]]
+            raise InputError(f"parquet:{path}: there is no file or folder {part}.")
     if len(parts) > 2:
-        raise InputError(f"parquet:{path}: two files at most, train.parquet,test.parquet; got {len(parts)}.")
-    (root,) = parts
+        raise InputError(f"parquet:{path}: at most two files, train.parquet,test.parquet; got {len(parts)}.")
+    if len(parts) == 2:
+        train, test = (_shards(part) for part in parts)
+        return train, test, f"as given (train {parts[0].stem}, test {parts[1].stem})"
+    root = parts[0]
+    files = _shards(root)
     if root.is_file():
-        return [root], []
-    files = sorted(root.glob("*.parquet")) or sorted(root.glob("data/*.parquet")) or sorted(root.glob("*/*.parquet"))
-    if not files:
-        raise InputError(f"parquet:{path}: the folder has no .parquet file.")
+        return files, [], root.name
 
-    def named(*words: str) -> list[Path]:
-        return [file for file in files if any(word in file.relative_to(root).as_posix().lower() for word in words)]
+    def having(words: tuple[str, ...]) -> list[Path]:
+        return [file for file in files if set(words) & set(re.split("[^a-z]+", _relative(file, root).lower()))]
 
-    train = named("train")
-    for word in TEST_NAMES:
-        test = [file for file in named(word) if file not in train]
-        if test:
-            break
-    if not train:
-        if len(files) == 1 or not test:
-            return files, []
-        raise InputError(f"parquet:{path}: no file is named train; found {', '.join(file.name for file in files[:5])}.")
-    return train, test
-
-
-def _read(files: list[Path], size: int | None, interpolation: str, crop: float) -> tuple[ImageSet, tuple[str, ...]]:
-    path = str(files[0])
-    labels = _column(files, LABEL_COLUMNS, "label")
-    if labels.null_count or not pa.types.is_integer(labels.type):
-        raise InputError(f"{path}: labels are integers without gaps; got {labels.type}, {labels.null_count} missing.")
-    images = _decode(_column(files, IMAGE_COLUMNS, "image"), size, interpolation, crop, path)
-    if not len(images):
-        raise InputError(f"{path}: there are no images in it.")
-    return ImageSet(images, torch.from_numpy(labels.to_numpy().astype(np.int64))), _classes(files[0])
+    train = having(TRAIN_WORDS)
+    tests = [[file for file in having(words) if file not in train] for words in TEST_WORDS]
+    test = next(filter(None, tests), [])
+    if train:
+        if not test:
+            return train, [], _count(train, root)
+        return train, test, f"as given (train {_count(train, root)}, test {_count(test, root)})"
+    if test and len(test) < len(files):
+        names = ", ".join(_relative(file, root) for file in files[:5])
+        raise InputError(
+            f"parquet:{path}: a folder has files with train and with test in their names; found {names}. "
+            "Or pass two files, parquet:TRAIN,TEST."
+        )
+    return files, [], _count(files, root)
 
 
-def _column(files: Iterable[Path], names: tuple[str, ...], what: str) -> pa.ChunkedArray:
-    parts = []
+def _shards(root: Path) -> list[Path]:
+    if root.is_file():
+        return [root]
+    for pattern in ("*.parquet", "data/*.parquet", "*/*.parquet"):
+        files = sorted(root.glob(pattern))
+        if files:
+            return files
+    raise InputError(f"parquet:{root}: the folder has no .parquet file.")
+
+
+def _relative(file: Path, root: Path) -> str:
+    return file.relative_to(root).as_posix()
+
+
+def _count(files: list[Path], root: Path) -> str:
+    names = [_relative(file, root) for file in files]
+    return ", ".join(names) if len(names) <= 4 else f"{names[0]} to {names[-1]} ({len(names)} files)"
+
+
+def _name(path: str, train: list[Path], test: list[Path]) -> str:
+    """The spec without machine paths; two files are named by both, unless their names say no more than the part."""
+    whole = Path(path).expanduser()
+    if whole.exists():
+        return "parquet:" + whole.resolve().stem
+    words = {*TRAIN_WORDS, *TEST_WORDS[0], *TEST_WORDS[1]}
+    stems = [train[0].stem, test[0].stem]
+    return "parquet:" + (train[0].resolve().parent.name if set(stems) <= words else ",".join(stems))
+
+
+def _labels(files: list[Path], where: str) -> tuple[Tensor, tuple[str, ...] | None]:
+    """int64 labels of all rows and the class names, if the files state them."""
+    parts, names = [], None
     for file in files:
-        try:
-            found = pq.read_schema(file).names
-            column = next((name for name in names if name in found), None)
-            if column is None:
-                raise InputError(f"{file}: no {what} column; it is named {' or '.join(names)}, this has {found}.")
-            parts.append(pq.read_table(file, columns=[column])[column])
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(f"{file} is not a readable parquet file: {error}") from error
-    return pa.chunked_array([chunk for part in parts for chunk in part.chunks], parts[0].type)
+        with _open(file) as opened:
+            column = _column(opened, LABEL_COLUMNS, "label", file)
+            values = opened.read(columns=[column]).column(column)
+            names = same_classes(where, names, _class_names(opened, column))
+        if values.null_count:
+            raise InputError(f"{file}: every image has a label; {values.null_count:,} labels are missing.")
+        if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+            raise InputError(f"{file}: labels are integers from 0; column {column!r} holds {values.type}.")
+        parts.append(integer_labels(values.to_numpy(), len(values), f"{file}, column {column!r}"))
+    return torch.cat(parts), names
 
 
-def _classes(file: Path) -> tuple[str, ...]:
-    metadata = pq.read_schema(file).metadata or {}
-    features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features", {})
-    for name in LABEL_COLUMNS:
-        names = features.get(name, {}).get("names")
-        if names:
-            return tuple(str(item) for item in names)
-    return ()
+def _class_names(file: pq.ParquetFile, column: str) -> tuple[str, ...] | None:
+    metadata = file.schema_arrow.metadata or {}
+    try:
+        names = json.loads(metadata[b"huggingface"])["info"]["features"][column]["names"]
+    except (KeyError, TypeError, ValueError):  # not written by `datasets`, or a column that is no ClassLabel
+        return None
+    return tuple(map(str, names)) if names else None
 
 
-def _decode(column: pa.ChunkedArray, size: int | None, interpolation: str, crop: float, path: str) -> torch.Tensor:
-    if pa.types.is_struct(column.type):
-        column = pa.chunked_array([chunk.field("bytes") for chunk in column.chunks], pa.binary())
-    if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
-        raise InputError(f"{path}: images are stored as struct<bytes, path> or binary; got {column.type}.")
+def _decode(files: list[Path], rows: Tensor | None, options: Options, *, others: int = 0) -> Decoded:
+    """The pictures in the given rows (sorted int64, None: all), counted over all files."""
+    counts = []
+    for file in files:
+        with _open(file) as opened:
+            counts.append(opened.metadata.num_rows)
+    ends = list(accumulate(counts))
+    wanted = np.arange(ends[-1]) if rows is None else rows.numpy()
 
-    def decode(number: int) -> Any:
-        data = column[number].as_py()
-        if data is None:
-            raise InputError(f"{path}: row {number} has no image bytes.")
-        try:
-            with Image.open(io.BytesIO(data)) as image:
-                return fit(image, size, interpolation, crop)
-        except (OSError, SyntaxError, ValueError) as error:
-            raise InputError(f"{path}: row {number} is not a readable image ({error}).") from error
+    def name(position: int) -> str:
+        row = int(wanted[position])
+        number = bisect.bisect_right(ends, row)
+        return f"{files[number].name} row {row - (ends[number] - counts[number])}"
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        arrays = pool.map(decode, range(len(column)), chunksize=64)
-        images: np.ndarray | None = None
-        for number, array in enumerate(arrays):
-            if images is None:
-                if array.shape[0] != array.shape[1]:
-                    raise InputError(
-                        f"{path}: images are not square ({array.shape[1]}x{array.shape[0]}); pass --image-size."
-                    )
-                images = np.empty((len(column), *array.shape), np.uint8)
-            if array.shape != images.shape[1:]:
-                raise InputError(
-                    f"{path}: images have different sizes ({images.shape[2]}x{images.shape[1]} and "
-                    f"{array.shape[1]}x{array.shape[0]} in row {number}); pass --image-size."
-                )
-            images[number] = array
-    return torch.from_numpy(np.empty((0, 1, 1, 3), np.uint8) if images is None else images)
+    return decode(_pictures(files, wanted), len(wanted), options, name=name, others=others)
+
+
+def _pictures(files: list[Path], wanted: NDArray[np.int64]) -> Iterator[bytes | None]:
+    """The encoded pictures of the wanted rows, a few hundred in memory at a time."""
+    start = 0
+    for file in files:
+        with _open(file) as opened:
+            column = _column(opened, IMAGE_COLUMNS, "image", file)
+            kind = opened.schema_arrow.field(column).type
+            encoded = pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0
+            if not (encoded or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+                raise InputError(f"{file}: images are struct<bytes, path> or binary; column {column!r} is {kind}.")
+            try:
+                for batch in opened.iter_batches(BATCH, columns=[column]):
+                    stop = start + len(batch)
+                    here = wanted[np.searchsorted(wanted, start) : np.searchsorted(wanted, stop)] - start
+                    values = batch.column(0).take(pa.array(here))
+                    yield from (pc.struct_field(values, "bytes") if encoded else values).to_pylist()
+                    start = stop
+            except (pa.ArrowException, OSError) as error:
+                raise InputError(f"{file} is damaged: {error}") from error
+
+
+def _open(file: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(file)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{file} is not a readable parquet file: {error}") from error
+
+
+def _column(file: pq.ParquetFile, names: tuple[str, ...], what: str, path: Path) -> str:
+    found = file.schema_arrow.names
+    for name in names:
+        if name in found:
+            return name
+    raise InputError(f"{path}: the {what} column is named {' or '.join(names)}; the columns are {', '.join(found)}.")

@@ -1,0 +1,177 @@
+"""Many encoded pictures to one array, on all cores and within bounds of memory."""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from anchored.data.base import Options
+from anchored.data.images import fit
+from anchored.errors import InputError
+
+Source = bytes | Path | NDArray[np.uint8] | None
+CHUNK = 32  # pictures a task: enough to hide the cost of the task, few enough to hold
+NAMED = 3  # failures named in a note
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What `decode` gives: images uint8 [M, H, W, 3], their positions int64 [M] among the sources, and notes."""
+
+    images: Tensor
+    kept: Tensor
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Failure:
+    reason: str
+
+
+def decode(
+    sources: Iterable[Source],
+    count: int,
+    options: Options,
+    *,
+    name: Callable[[int], str],
+    others: int = 0,
+) -> Decoded:
+    """The pictures of `sources` (`count` of them: encoded bytes, files or uint8 [H, W, 3] arrays) as one array.
+
+    name: position -> what a message calls that picture. others: how many more images of the same data set will be
+    in memory. Pictures that cannot be read are left out and named in a note, or with `options.strict` raise
+    InputError, as do pictures of different sizes without `options.size` and arrays above `options.memory_limit`.
+    """
+    images: NDArray[np.uint8] | None = None
+    kept: list[int] = []
+    failures: dict[int, str] = {}
+    whole = 0
+    for position, (result, exact) in enumerate(_results(sources, options)):
+        if options.progress is not None:
+            options.progress(position + 1, count)
+        if isinstance(result, _Failure):
+            if options.strict:
+                raise InputError(f"{name(position)} is not a readable image ({result.reason}).")
+            failures[position] = result.reason
+            continue
+        if images is None:
+            height, width = result.shape[:2]
+            if height != width:
+                raise InputError(f"{name(position)} is not square ({width}x{height} pixels); pass --image-size.")
+            check_memory((count + others) * result.size, options, f"{count + others:,} images of {width}x{height}")
+            images = np.empty((count, *result.shape), np.uint8)
+        if result.shape != images.shape[1:]:
+            raise InputError(
+                f"the images have different sizes: {images.shape[2]}x{images.shape[1]} ({name(kept[0])}) and "
+                f"{result.shape[1]}x{result.shape[0]} ({name(position)}); pass --image-size."
+            )
+        images[len(kept)] = result
+        kept.append(position)
+        whole += exact
+    if images is None:
+        if failures:
+            raise InputError(f"none of the {len(failures):,} images is readable; {_named(failures, name)}.")
+        raise InputError("there are no images.")
+    notes = []
+    if failures:
+        notes.append(f"{len(failures):,} of {count:,} images are unreadable and left out: {_named(failures, name)}")
+    if options.size is not None and round(options.size / options.crop) > options.size and 0 < whole < len(kept):
+        notes.append(
+            f"{whole:,} of {len(kept):,} images had {options.size}x{options.size} pixels already and are whole; the "
+            f"others are cut from the centre of {round(options.size / options.crop)}"
+        )
+    return Decoded(torch.from_numpy(images[: len(kept)]), torch.tensor(kept, dtype=torch.int64), tuple(notes))
+
+
+def _named(failures: dict[int, str], name: Callable[[int], str]) -> str:
+    first = [f"{name(position)} ({reason})" for position, reason in islice(failures.items(), NAMED)]
+    more = len(failures) - len(first)
+    return ", ".join(first) + (f" and {more:,} more" if more else "")
+
+
+def _results(sources: Iterable[Source], options: Options) -> Iterator[tuple[NDArray[np.uint8] | _Failure, bool]]:
+    """(image or failure, whether it had the size already) of every source, in order."""
+
+    def work(chunk: list[Source]) -> list[tuple[NDArray[np.uint8] | _Failure, bool]]:
+        return [_one(source, options) for source in chunk]
+
+    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    pending: deque[Future[list[tuple[NDArray[np.uint8] | _Failure, bool]]]] = deque()
+    stream = iter(sources)
+    # Filters are set here, not by the workers: they belong to the process. Broken metadata of sound pictures warns.
+    with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
+        warnings.simplefilter("ignore")
+        try:
+            while True:
+                while len(pending) < 2 * workers and (chunk := list(islice(stream, CHUNK))):
+                    pending.append(pool.submit(work, chunk))
+                if not pending:
+                    return
+                yield from pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+def _one(source: Source, options: Options) -> tuple[NDArray[np.uint8] | _Failure, bool]:
+    if source is None:
+        return _Failure("it has no bytes"), False
+    try:
+        if isinstance(source, np.ndarray):
+            opened = Image.fromarray(source)
+        else:
+            opened = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+        with opened as image:
+            exact = options.size is not None and image.size == (options.size, options.size)
+            return fit(image, options.size, options.interpolation, options.crop), exact
+    except MemoryError:
+        raise
+    except UnidentifiedImageError:
+        return _Failure("no known image format"), False
+    except Exception as error:  # decoders of damaged files fail in many ways
+        return _Failure(str(error).rstrip(".") or type(error).__name__), False
+
+
+def check_memory(size: int, options: Options, what: str) -> None:
+    """Raise InputError if `what` of `size` bytes is more than the memory limit."""
+    limit = options.memory_limit if options.memory_limit is not None else machine_memory() // 2
+    if size > limit:
+        of = "the limit given" if options.memory_limit is not None else "half of this machine's memory"
+        raise InputError(
+            f"images are held in memory: {what} pixels take {_human(size)}, more than {_human(limit)} ({of}). "
+            "Pass a smaller --image-size, or use fewer images."
+        )
+
+
+def machine_memory() -> int:
+    """Bytes of memory this process may use: the machine's, or its container's if that is less."""
+    sizes = []
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            sizes.append(int(Path(path).read_text()))
+        except (OSError, ValueError):  # not in a container, or "max"
+            continue
+    return min(sizes) if sizes else 2**63
+
+
+def _human(size: float) -> str:
+    for unit in ("bytes", "KB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.1f} GB"
