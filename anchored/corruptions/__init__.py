@@ -1,0 +1,5 @@
+"""Corruptions of images: the 19 of -C, batched, for uint8 images of any size."""
+
+from anchored.corruptions.api import NAMES, corrupt, suite
+
+__all__ = ["NAMES", "corrupt", "suite"]

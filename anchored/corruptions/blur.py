@@ -1,0 +1,107 @@
+"""Gaussian, defocus and zoom blur: the deterministic blurs of -C."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anchored.corruptions.filters import border_index, gaussian, pad
+from anchored.corruptions.job import Job, levels, near_truncate, unit
+
+_SMALL_KERNEL = 16
+
+
+def gaussian_blur(x: Tensor, job: Job) -> Tensor:
+    """Gaussian blur of standard deviation sigma pixels, edges replicated."""
+    if job.exact:
+        return levels(gaussian(unit(x), job.params))
+    return near_truncate(gaussian(x.float(), job.params))
+
+
+@lru_cache(maxsize=64)
+def disk(radius: float, alias: float) -> np.ndarray:
+    """An anti-aliased disk of `radius` pixels, float32, on a grid of 17 x 17 or, beyond radius 8, 2 * radius + 1."""
+    reach = 8 if radius <= 8 else math.ceil(radius)
+    grid = np.arange(-reach, reach + 1)
+    kernel = (grid[:, None] ** 2 + grid[None, :] ** 2 <= radius**2).astype(np.float32)
+    kernel /= kernel.sum()
+    taps = np.arange(-1, 2) if radius <= 8 else np.arange(-2, 3)
+    weights = np.exp(-(taps**2) / (2.0 * alias * alias))
+    weights = (weights / weights.sum()).astype(np.float32)
+    margin = len(taps) // 2
+    # The reflected border of this small blur makes the kernel of radius 8 and 10 sum to more than one; kept.
+    for axis in (1, 0):
+        index = border_index(kernel.shape[axis], margin, margin, "mirror")
+        padded = kernel.take(index, axis=axis)
+        size = kernel.shape[axis]
+        centre = padded.take(range(margin, margin + size), axis=axis) * weights[margin]
+        for k in range(1, margin + 1):
+            pair = padded.take(range(margin + k, margin + k + size), axis=axis) + padded.take(
+                range(margin - k, margin - k + size), axis=axis
+            )
+            centre = centre + pair * weights[margin + k]
+        kernel = centre.astype(np.float32)
+    return kernel
+
+
+def defocus_blur(x: Tensor, job: Job) -> Tensor:
+    """Correlation with an anti-aliased disk, edges mirrored."""
+    kernel = disk(*job.params)
+    reach = len(kernel) // 2
+    used = np.abs(kernel) > (0 if job.exact else 1e-9)
+    margin = int(max(np.abs(axis - reach).max() for axis in used.nonzero()))
+    # A small kernel meets integers often, and rounding decides them: it stays in float64.
+    exact = job.exact or used.sum() <= _SMALL_KERNEL
+    source = unit(x) if exact else x.float()
+    height, width = x.shape[1:3]
+    padded = pad(pad(source, margin, margin, 1, "mirror"), margin, margin, 2, "mirror")
+    out = torch.zeros_like(source)
+    for row, column in zip(*used.nonzero(), strict=True):
+        tap = padded.narrow(1, int(row) - reach + margin, height).narrow(2, int(column) - reach + margin, width)
+        out.add_(tap, alpha=float(kernel[row, column]))
+    return levels(out) if exact else near_truncate(out)
+
+
+@lru_cache(maxsize=256)
+def _zoom_axis(side: int, zoom: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
+    """Two source positions and weights for each of `side` outputs of a clipped zoom; None where it is the identity."""
+    crop = math.ceil(side / zoom)
+    top = (side - crop) // 2
+    size = round(crop * zoom)
+    if size == crop:
+        return None
+    step = (crop - 1) / (size - 1)
+    position = np.arange(size)[(size - side) // 2 :][:side] * step
+    low = np.floor(position).astype(np.int64)
+    first = 1.0 - (position - low)
+    high = np.minimum(low + 1, crop - 1)
+    return low + top, high + top, first, 1.0 - first
+
+
+def clipped_zoom(x: Tensor, zoom: float) -> Tensor:
+    """Zoom into the centre of square images [n, h, h, C] by `zoom`, bilinear with aligned corners; dtype of `x`."""
+    axis = _zoom_axis(x.shape[1], zoom)
+    if axis is None:
+        return x
+    low, high, first, second = (torch.from_numpy(part).to(x.device) for part in axis)
+    wide = x.double()
+    upper = wide.index_select(1, low).mul_(first[:, None, None])
+    lower = wide.index_select(1, high).mul_(second[:, None, None])
+    out = upper.index_select(2, low).mul_(first[:, None])
+    for rows, columns, weight in ((upper, high, second), (lower, low, first), (lower, high, second)):
+        out += rows.index_select(2, columns).mul_(weight[:, None])
+    return out.to(x.dtype)
+
+
+def zoom_blur(x: Tensor, job: Job) -> Tensor:
+    """The mean of an image and of its zooms by all factors (the factor 1 is among them), in float32."""
+    value = unit(x).float()
+    total = torch.zeros_like(value)
+    for zoom in job.params:
+        total += clipped_zoom(value, zoom)
+    mean = (value + total) / torch.full((), len(job.params) + 1.0, device=x.device)
+    return levels(mean) if job.exact else near_truncate(mean.mul_(255))

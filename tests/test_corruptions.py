@@ -1,0 +1,210 @@
+"""Behaviour of `corrupt`: streams by position, types, sizes, errors."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from anchored.corruptions import NAMES, corrupt, suite
+from anchored.corruptions.noise import _poisson
+from anchored.corruptions.rng import Streams
+from anchored.errors import InputError
+
+DETERMINISTIC = {
+    "defocus_blur",
+    "zoom_blur",
+    "brightness",
+    "contrast",
+    "pixelate",
+    "jpeg_compression",
+    "gaussian_blur",
+    "saturate",
+}
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    """Ten smooth images with some noise, 32 px."""
+    rng = np.random.default_rng(0)
+    coarse = torch.from_numpy(rng.random((10, 3, 5, 5)))
+    smooth = torch.nn.functional.interpolate(coarse, size=(32, 32), mode="bicubic").clamp(0, 1).permute(0, 2, 3, 1)
+    return (smooth.numpy() * 235 + rng.random((10, 32, 32, 3)) * 20).astype(np.uint8)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_result_depends_on_the_position_alone(name: str, images: np.ndarray) -> None:
+    whole = corrupt(images, name, 3, seed=7, index=100)
+    parts = np.concatenate([corrupt(images[i : i + 3], name, 3, seed=7, index=100 + i) for i in range(0, 10, 3)])
+    np.testing.assert_array_equal(whole, parts)
+    order = np.array([4, 9, 0, 7])
+    np.testing.assert_array_equal(whole[order], corrupt(images[order], name, 3, seed=7, index=100 + order))
+    assert whole.shape == images.shape and whole.dtype == np.uint8
+    assert not np.array_equal(whole, images)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in DETERMINISTIC])
+def test_seed_and_position_change_random_corruptions(name: str, images: np.ndarray) -> None:
+    same = np.repeat(images[:1], 6, axis=0)
+    first = corrupt(same, name, 3, seed=1)
+    assert len({image.tobytes() for image in first}) >= 5
+    assert not np.array_equal(first, corrupt(same, name, 3, seed=2))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tensors_and_arrays_agree_and_stay_untouched(name: str, images: np.ndarray) -> None:
+    before = images.copy()
+    array = corrupt(images[:3], name, 2, seed=0)
+    tensor = corrupt(torch.from_numpy(images[:3]), name, 2, seed=0)
+    assert isinstance(array, np.ndarray) and isinstance(tensor, torch.Tensor)
+    np.testing.assert_array_equal(array, tensor.numpy())
+    strided = corrupt(images[:6:2].transpose(0, 2, 1, 3), name, 2, seed=0)
+    np.testing.assert_array_equal(strided, corrupt(images[:6:2].transpose(0, 2, 1, 3).copy(), name, 2, seed=0))
+    np.testing.assert_array_equal(images, before)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fast_mode_stays_within_one_level(name: str, images: np.ndarray) -> None:
+    for severity in range(1, 6):
+        exact = corrupt(images, name, severity, seed=3).astype(int)
+        fast = corrupt(images, name, severity, seed=3, exact=False).astype(int)
+        difference = np.abs(exact - fast)
+        assert difference.max() <= 1
+        assert (difference > 0).mean() <= (0.12 if name == "saturate" else 0.04)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("side", [8, 50])
+def test_grey_images_and_other_sizes(name: str, side: int, images: np.ndarray) -> None:
+    resized = np.kron(images[:2, :, :, :1], np.ones((1, 2, 2, 1), np.uint8))[:, :side, :side]
+    out = corrupt(resized, name, 4, seed=0)
+    assert out.shape == (2, side, side, 1) and out.dtype == np.uint8
+    rgb = corrupt(np.repeat(resized, 3, axis=3), name, 4, seed=0)
+    assert rgb.shape == (2, side, side, 3)
+    # A corruption that treats channels alike does the same to the grey image.
+    if name in DETERMINISTIC - {"saturate", "jpeg_compression"}:
+        np.testing.assert_array_equal(out[..., 0], rgb[..., 1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_landscape_images(name: str, images: np.ndarray) -> None:
+    wide = images[:2, :24]
+    if name in ("zoom_blur", "snow"):
+        with pytest.raises(InputError, match="square"):
+            corrupt(wide, name, 1, seed=0)
+    else:
+        out = corrupt(wide, name, 1, seed=0)
+        assert out.shape == wide.shape
+        # Severity 1 is mild: the picture stays recognisable.
+        assert np.corrcoef(out.ravel(), wide.ravel())[0, 1] > 0.7
+
+
+def test_transposing_commutes_with_separable_corruptions(images: np.ndarray) -> None:
+    wide = images[:2, :20]
+    for name in ("gaussian_blur", "pixelate", "defocus_blur"):
+        turned = corrupt(wide.transpose(0, 2, 1, 3), name, 3, seed=0, table="cifar").transpose(0, 2, 1, 3)
+        straight = corrupt(wide, name, 3, seed=0, table="cifar").astype(int)
+        assert np.abs(straight - turned).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.zeros((0, 32, 32, 3), np.uint8), "length 0"),
+        (np.zeros((2, 32, 32, 3), np.float32), "float32"),
+        (torch.zeros(2, 32, 32, 3), "float32"),
+        (np.zeros((32, 32, 3), np.uint8), r"\[32, 32, 3\]"),
+        (np.zeros((2, 3, 32, 32), np.uint8), "channels come last"),
+        (np.zeros((2, 7, 32, 3), np.uint8), "at least 8"),
+        (np.zeros((2, 1, 1, 3), np.uint8), "at least 8"),
+        ([[1, 2], [3, 4]], "list"),
+    ],
+)
+def test_bad_images(value: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        corrupt(value, "contrast", 1, seed=0)  # type: ignore[type-var]
+
+
+def test_bad_options(images: np.ndarray) -> None:
+    for severity in (0, 6, 1.0, True, "3"):
+        with pytest.raises(InputError, match="severity"):
+            corrupt(images, "contrast", severity, seed=0)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="Did you mean 'gaussian_noise'"):
+        corrupt(images, "gausian_noise", 1, seed=0)
+    with pytest.raises(InputError, match="Did you mean 'imagenet'"):
+        corrupt(images, "contrast", 1, seed=0, table="imagnet")
+    with pytest.raises(InputError, match="index"):
+        corrupt(images, "contrast", 1, seed=0, index=-1)
+    with pytest.raises(InputError, match="index"):
+        corrupt(images, "contrast", 1, seed=0, index=[1, 2])
+    with pytest.raises(InputError, match="Did you mean 'zoom_blur'"):
+        suite("zoomblur")
+
+
+def test_tables_by_size_and_by_name(images: np.ndarray) -> None:
+    """At 32 px the default is the `cifar` table; the `imagenet` one is far stronger."""
+    default = corrupt(images, "gaussian_blur", 3, seed=0)
+    np.testing.assert_array_equal(default, corrupt(images, "gaussian_blur", 3, seed=0, table="cifar"))
+    spread = [
+        corrupt(images, "gaussian_blur", 3, seed=0, table=table).astype(float).std(axis=(1, 2)).mean()
+        for table in ("cifar", "tiny", "imagenet", "inception")
+    ]
+    assert all(a > b for a, b in itertools.pairwise(spread))
+
+
+def test_blur_width_scales_with_the_side() -> None:
+    """The image twice as large, blurred, is the blurred image twice as large."""
+    step = np.zeros((1, 64, 64, 1), np.uint8)
+    step[:, :, 32:] = 255
+    small = corrupt(step[:, ::2, ::2], "gaussian_blur", 5, seed=0, table="cifar")[0, 16, :, 0].astype(float)
+    large = corrupt(step[:, :44, 10:54], "gaussian_blur", 5, seed=0)[0, 22, :, 0].astype(float)
+
+    # 44 px use the 32 px table with sigma * 44 / 32: the same width in units of the side.
+    def width(row: np.ndarray) -> float:
+        slope = np.diff(row)
+        centre = (slope * np.arange(len(slope))).sum() / slope.sum()
+        return float(np.sqrt((slope * (np.arange(len(slope)) - centre) ** 2).sum() / slope.sum()))
+
+    assert width(large) / width(small) == pytest.approx(44 / 32, rel=0.05)
+
+
+def test_streams_are_uniform_normal_and_independent() -> None:
+    draws = Streams(3, "x", 1, np.arange(400), torch.device("cpu"))
+    uniform = draws.uniform(50, 50).double()
+    n = uniform.numel()
+    assert uniform.min() >= 0 and uniform.max() < 1
+    assert abs(uniform.mean() - 0.5) < 5 / (12 * n) ** 0.5
+    assert abs(uniform.var() - 1 / 12) < 5 * (1 / 180 / n) ** 0.5
+    normal = draws.normal(50, 51).double()
+    n = normal.numel()
+    assert abs(normal.mean()) < 5 / n**0.5
+    assert abs(normal.var() - 1) < 5 * (2 / n) ** 0.5
+    assert abs((normal**4).mean() - 3) < 5 * (96 / n) ** 0.5
+    # Neighbouring streams, and the two halves of a Box-Muller pair, are uncorrelated.
+    flat = normal.flatten(1)
+    for a, b in ((flat[:-1], flat[1:]), (flat[:, :1275], flat[:, 1275:]), (flat[:, :-1], flat[:, 1:])):
+        assert abs((a * b).mean()) < 5 / a.numel() ** 0.5
+    integers = draws.integers(-2, 3, 1000)
+    counts = torch.bincount(integers.flatten() + 2, minlength=5).double()
+    assert counts.shape == (5,) and ((counts - 80000) ** 2 / 80000).sum() < 25
+
+
+@pytest.mark.parametrize("rate", [3, 12, 500])
+def test_poisson_by_inversion_has_the_poisson_distribution(rate: float) -> None:
+    from scipy.stats import poisson
+
+    draws = Streams(0, "poisson", 1, np.arange(1), torch.device("cpu"))
+    for level in (0, 1, 40, 255):
+        count, _ = _poisson(torch.full((1, 100_000), level, dtype=torch.uint8), float(rate), draws.uniform(100_000))
+        mean = level / 255 * rate
+        probability = poisson.pmf(np.arange(int(count.max()) + 1), mean)
+        expected = probability * 100_000
+        observed = np.bincount(count.flatten().numpy())
+        large = expected > 20
+        if level == 0:
+            assert count.max() == 0
+            continue
+        chi2 = ((observed - expected)[large] ** 2 / expected[large]).sum()
+        assert chi2 < large.sum() + 5 * (2 * large.sum()) ** 0.5
