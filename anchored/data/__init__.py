@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anchored.data.base import Data, ImageSet, Options, unlabelled
+from anchored.data.base import Data, ImageSet, Options, title, unlabelled
 from anchored.data.splits import Split, limit, split, stratified
 from anchored.errors import InputError, unknown
 
@@ -80,7 +80,7 @@ def load_anomalies(
 
         return "photos", photos.load(like, size)
     module, path = _source(spec)
-    name = Path(path).expanduser().resolve().stem if path else spec
+    name = title(path.split(",")[-1]) if path else spec
     if hasattr(module, "load_unlabelled"):
         images = module.load_unlabelled(path, options)
     else:
@@ -103,7 +103,7 @@ def _source(spec: str) -> tuple[Any, str]:
     written = getattr(module, "SPEC", None)
     if written is None:
         near = Path(spec).expanduser()
-        if near.exists():
+        if spec and near.exists():
             kind = "folder" if near.is_dir() else {".parquet": "parquet", ".npz": "npz"}.get(near.suffix, "")
             if kind:
                 raise InputError(f"data is written KIND:PATH; got the path {spec!r}. Did you mean {kind}:{spec}?")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from anchored.errors import InputError, unknown
 
+TRAIN_WORDS = ("train", "training")
+TEST_WORDS = (("test", "testing"), ("validation", "val", "valid"))  # the first that is there is used
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos")
 
 
@@ -94,3 +98,11 @@ class Options:
 def unlabelled(images: Tensor) -> ImageSet:
     """`images` (uint8 [N, H, W, 3]) as an ImageSet of no known class (labels -1)."""
     return ImageSet(images, torch.full((len(images),), -1, dtype=torch.int64))
+
+
+def title(path: str) -> str:
+    """What a file or folder is called in results: its name without suffix, or its folder's where it is just a part."""
+    whole = Path(os.path.abspath(Path(path).expanduser()))
+    name = whole.name if whole.is_dir() else whole.stem
+    words = {*TRAIN_WORDS, *TEST_WORDS[0], *TEST_WORDS[1]}
+    return (whole.parent.name if name.lower() in words else name) or "images"

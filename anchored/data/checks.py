@@ -57,14 +57,14 @@ def check_parts(
         if gaps:
             raise InputError(
                 f"{where}: labels are 0 to classes - 1, each of them in use; train has labels up to {max(there)} "
-                f"but none {_some(gaps)}."
+                f"but none {some(gaps)}."
             )
     orphans = sorted(set(test.unique().tolist()) - there)
     names = tuple(classes) if classes is not None else tuple(map(str, range(max(there | set(orphans)) + 1)))
     if orphans:
         raise InputError(
             f"{where}: every class of the test images needs training images; "
-            f"there are none of class {_some([names[label] for label in orphans])}."
+            f"there are none of class {some([names[label] for label in orphans])}."
         )
     if len(there) < 2:
         raise InputError(f"{where}: a classifier needs at least 2 classes; all images are {names[min(there)]!r}.")
@@ -72,11 +72,12 @@ def check_parts(
     for part, labels in (("training", train), ("test", test)):
         missing = sorted(set(range(len(names))) - set(labels.unique().tolist()))
         if missing:
-            notes.append(f"no {part} images of class {_some([names[label] for label in missing])}")
+            notes.append(f"no {part} images of class {some([names[label] for label in missing])}")
     return names, tuple(notes)
 
 
-def _some(items: Sequence[object]) -> str:
+def some(items: Sequence[object]) -> str:
+    """The first three items in words and how many more there are."""
     first = ", ".join(str(item) for item in items[:3])
     return first + (f" and {len(items) - 3:,} more" if len(items) > 3 else "")
 

@@ -23,6 +23,8 @@ from anchored.data.images import fit
 from anchored.errors import InputError
 
 Source = bytes | Path | NDArray[np.uint8] | None
+# Only what photographs come in: Pillow would hand some others to outside programs.
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
 CHUNK = 32  # pictures a task: enough to hide the cost of the task, few enough to hold
 NAMED = 3  # failures named in a note
 
@@ -55,6 +57,8 @@ def decode(
     in memory. Pictures that cannot be read are left out and named in a note, or with `options.strict` raise
     InputError, as do pictures of different sizes without `options.size` and arrays above `options.memory_limit`.
     """
+    if options.size is not None:
+        _check_images(count + others, options.size, options.size, options)
     images: NDArray[np.uint8] | None = None
     kept: list[int] = []
     failures: dict[int, str] = {}
@@ -71,7 +75,7 @@ def decode(
             height, width = result.shape[:2]
             if height != width:
                 raise InputError(f"{name(position)} is not square ({width}x{height} pixels); pass --image-size.")
-            check_memory((count + others) * result.size, options, f"{count + others:,} images of {width}x{height}")
+            _check_images(count + others, height, width, options)
             images = np.empty((count, *result.shape), np.uint8)
         if result.shape != images.shape[1:]:
             raise InputError(
@@ -133,7 +137,7 @@ def _one(source: Source, options: Options) -> tuple[NDArray[np.uint8] | _Failure
         if isinstance(source, np.ndarray):
             opened = Image.fromarray(source)
         else:
-            opened = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+            opened = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
         with opened as image:
             exact = options.size is not None and image.size == (options.size, options.size)
             return fit(image, options.size, options.interpolation, options.crop), exact
@@ -145,13 +149,17 @@ def _one(source: Source, options: Options) -> tuple[NDArray[np.uint8] | _Failure
         return _Failure(str(error).rstrip(".") or type(error).__name__), False
 
 
+def _check_images(count: int, height: int, width: int, options: Options) -> None:
+    check_memory(count * height * width * 3, options, f"{count:,} images of {width}x{height} pixels")
+
+
 def check_memory(size: int, options: Options, what: str) -> None:
     """Raise InputError if `what` of `size` bytes is more than the memory limit."""
     limit = options.memory_limit if options.memory_limit is not None else machine_memory() // 2
     if size > limit:
         of = "the limit given" if options.memory_limit is not None else "half of this machine's memory"
         raise InputError(
-            f"images are held in memory: {what} pixels take {_human(size)}, more than {_human(limit)} ({of}). "
+            f"images are held in memory: {what} take {_human(size)}, more than {_human(limit)} ({of}). "
             "Pass a smaller --image-size, or use fewer images."
         )
 

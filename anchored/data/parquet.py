@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anchored.data.base import Data, ImageSet, Options, unlabelled
+from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, ImageSet, Options, title, unlabelled
 from anchored.data.checks import assemble, check_parts, integer_labels, same_classes
 from anchored.data.decode import Decoded, decode
 from anchored.data.splits import stratified
@@ -26,8 +26,6 @@ from anchored.errors import InputError
 SPEC = "parquet:PATH"
 IMAGE_COLUMNS = ("image", "img", "images")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "class")
-TRAIN_WORDS = ("train", "training")
-TEST_WORDS = (("test", "testing"), ("validation", "val", "valid"))
 TEST_PART = 0.2
 BATCH = 256  # rows in memory at a time
 
@@ -118,13 +116,11 @@ def _count(files: list[Path], root: Path) -> str:
 
 
 def _name(path: str, train: list[Path], test: list[Path]) -> str:
-    """The spec without machine paths; two files are named by both, unless their names say no more than the part."""
-    whole = Path(path).expanduser()
-    if whole.exists():
-        return "parquet:" + whole.resolve().stem
-    words = {*TRAIN_WORDS, *TEST_WORDS[0], *TEST_WORDS[1]}
-    stems = [train[0].stem, test[0].stem]
-    return "parquet:" + (train[0].resolve().parent.name if set(stems) <= words else ",".join(stems))
+    """The spec without machine paths: two files are named by both, unless their names say no more than the part."""
+    if Path(path).expanduser().exists():
+        return f"parquet:{title(path)}"
+    first, second = title(str(train[0])), title(str(test[0]))
+    return f"parquet:{first}" if first == second else f"parquet:{first},{second}"
 
 
 def _labels(files: list[Path], where: str) -> tuple[Tensor, tuple[str, ...] | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 
 from anchored.data.base import Data, ImageSet, unlabelled
@@ -11,10 +12,13 @@ from anchored.data.digits import LEVELS, enlarge
 from anchored.rng import generator
 
 COUNT = 500
+CONTRAST = 64  # levels of 255 from the darkest to the brightest: most small crops are plain sky or shadow
 
 
 def load(like: Data, size: int) -> ImageSet:
     """500 crops (uint8 [500, size, size, 3], labels -1) at places of the two photographs that never change.
+
+    Places without contrast are passed over.
 
     For digits: 8x8 crops with as many levels of grey, enlarged just as the digits are, so that neither colour nor
     sharpness tells them apart.
@@ -24,16 +28,19 @@ def load(like: Data, size: int) -> ImageSet:
     side = 8 if like.name == "digits" else size
     photos = [_at_least(Image.fromarray(photo), side) for photo in load_sample_images().images]
     stream = generator(0, "photos")
-    crops = []
-    for number in range(COUNT):
-        photo = photos[number % 2]
+    crops: list[NDArray[np.uint8]] = []
+    while len(crops) < COUNT:
+        photo = photos[len(crops) % 2]
         left = int(torch.randint(photo.width - side + 1, (), generator=stream))
         top = int(torch.randint(photo.height - side + 1, (), generator=stream))
-        crops.append(photo.crop((left, top, left + side, top + side)))
+        crop = photo.crop((left, top, left + side, top + side)).convert("L" if like.name == "digits" else "RGB")
+        levels = np.array(crop)
+        if int(levels.max()) - int(levels.min()) >= CONTRAST:
+            crops.append(levels)
     if like.name != "digits":
-        return unlabelled(torch.from_numpy(np.stack([np.array(crop) for crop in crops])))
-    grey = np.stack([np.array(crop.convert("L")) for crop in crops])
-    return unlabelled(torch.from_numpy(enlarge(np.rint(grey * (LEVELS / 255)).astype(np.uint8), size)))
+        return unlabelled(torch.from_numpy(np.stack(crops)))
+    grey = np.rint(np.stack(crops) * (LEVELS / 255)).astype(np.uint8)
+    return unlabelled(torch.from_numpy(enlarge(grey, size)))
 
 
 def _at_least(photo: Image.Image, side: int) -> Image.Image:
