@@ -5,8 +5,10 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import os
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anchored.errors import InputError, unknown
+from anchored.stem import logits_of
+from anchored.weights import assign, downloaded, first_line, hub_without_waiting, load_weights, not_fetched
 
 
 def _conv_bn(channels: int, out: int, stride: int = 1) -> nn.Sequential:
@@ -134,34 +138,43 @@ def create(
 
     weights: "none" (initialised under `seed`, without touching the global generator), "default" (the library's
     pretrained ones) or a path to .safetensors, .pt or .pth. Where only the head of the weights has another number
-    of classes it stays newly initialised, and a note says so. Raises InputError for an unknown name, weights that
-    are not of this model, unreadable or not to be had.
+    of classes it stays newly initialised, and a note says so. image_size: side in pixels the model will be given,
+    None for its own; a model that fails on it is refused. Raises InputError for an unknown name, weights that are
+    not of this model, unreadable or not to be had.
     """
+    kind, _, rest = name.partition(":")
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        kind, _, rest = name.partition(":")
+        torch.default_generator.manual_seed(seed)
         if name in OURS:
-            model = Model(OURS[name](num_classes), name)
             if weights == "default":
                 raise InputError(f"{name} has no pretrained weights; --weights is none or a PATH.")
+            model = Model(OURS[name](num_classes), name)
         elif kind == "timm" and rest:
             model = _timm(name, rest, num_classes, weights == "default", image_size)
         elif kind == "torchvision" and rest:
-            model = _torchvision(name, rest, num_classes, weights == "default")
+            model = _torchvision(name, rest, num_classes, weights == "default", image_size)
         elif rest:
-            model = Model(_own(kind, rest)(num_classes=num_classes), name)
+            if weights == "default":
+                raise InputError(f"{name} is your own: it has no default weights; --weights is none or a PATH.")
+            model = Model(_own(kind, rest, num_classes), name)
         else:
-            raise unknown("model", name, [*OURS, "timm:NAME", "torchvision:NAME", "package.module:callable"])
-    if weights not in ("none", "default"):
-        notes = load_weights(model.net, Path(weights), name)
-        model = _replace(model, pretrained=True, notes=notes)
+            raise _unknown(name)
+        if weights not in ("none", "default"):
+            notes = load_weights(model.net, Path(weights), name)
+            model = replace(model, pretrained=True, notes=model.notes + notes)
+        if image_size is not None and name not in OURS:
+            _try(model, num_classes, image_size)
     return model
 
 
-def _replace(model: Model, **changes: Any) -> Model:
-    import dataclasses
+def _unknown(name: str) -> InputError:
+    import timm
+    from torchvision import models
 
-    return dataclasses.replace(model, **changes)
+    found = {"timm": timm.is_model(name), "torchvision": name in models.list_models(module=models)}
+    if here := [f"{library}:{name}" for library, has in found.items() if has]:
+        return InputError(f"unknown model {name!r}; there is {' and '.join(here)}.")
+    return unknown("model", name, [*OURS, "timm:NAME", "torchvision:NAME", "package.module:callable"])
 
 
 def _timm(name: str, rest: str, num_classes: int, pretrained: bool, image_size: int | None) -> Model:
@@ -170,24 +183,39 @@ def _timm(name: str, rest: str, num_classes: int, pretrained: bool, image_size: 
     if not timm.is_model(rest):
         near = difflib.get_close_matches(rest, timm.list_models(), n=5, cutoff=0.5)
         raise InputError(f"timm has no model {rest!r}. Near: {', '.join(near) or 'none'}.")
-    make = functools.partial(timm.create_model, rest, pretrained=pretrained, num_classes=num_classes)
+    architecture, _, tag = rest.partition(".")
     try:
-        net = make()
-        native = timm.data.resolve_model_data_config(net)["input_size"][1]
-        if image_size is not None and image_size != native:
-            # Models with position tables need their size at creation; the others take any and refuse the argument.
-            try:
-                net = make(img_size=image_size)
-            except TypeError:
-                net = make()
-    except (OSError, RuntimeError) as error:
-        if not pretrained:
-            raise
-        wanted = timm.get_pretrained_cfg(rest)
-        raise InputError(
-            f"the pretrained weights of {name} could not be fetched ({_first_line(error)}). Download "
-            f"{wanted.hf_hub_id or wanted.url or rest} elsewhere and pass the file as --weights PATH."
-        ) from error
+        native = timm.get_pretrained_cfg(rest)
+    except RuntimeError as error:
+        tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{architecture}.*")]
+        raise unknown(f"weights of timm's {architecture}", tag, tags) from error
+    if pretrained and not timm.is_model_pretrained(rest):
+        raise InputError(f"{name} has no pretrained weights; --weights is none or a PATH.")
+    make = functools.partial(timm.create_model, rest, pretrained=pretrained, num_classes=num_classes)
+
+    def sized() -> nn.Module:
+        if image_size is None or (native is not None and native.input_size[1] == image_size):
+            return make()
+        # Models with position tables need their size at creation; the others take any and refuse the argument.
+        try:
+            return make(img_size=image_size)
+        except TypeError:
+            return make()
+        except (AssertionError, ValueError, RuntimeError) as error:
+            if pretrained:
+                raise
+            raise InputError(f"{name} cannot be made for {image_size} px images ({first_line(error)}).") from error
+
+    if pretrained:
+        assert native is not None  # is_model_pretrained says so
+        source = f"https://huggingface.co/{native.hf_hub_id}" if native.hf_hub_id else str(native.url)
+        try:
+            with hub_without_waiting():
+                net = sized()
+        except Exception as error:  # the hub, its HTTP client, the disk and torch each have their own
+            raise not_fetched(name, source, error) from error
+    else:
+        net = sized()
     config = timm.data.resolve_model_data_config(net)
     return Model(
         net,
@@ -201,110 +229,81 @@ def _timm(name: str, rest: str, num_classes: int, pretrained: bool, image_size: 
     )
 
 
-def _torchvision(name: str, rest: str, num_classes: int, pretrained: bool) -> Model:
+def _torchvision(name: str, rest: str, num_classes: int, pretrained: bool, image_size: int | None) -> Model:
     from torchvision import models
 
     classifiers = models.list_models(module=models)
     if rest not in classifiers:
         raise unknown("torchvision model", rest, classifiers)
+    options: dict[str, Any] = {}
+    if rest in ("googlenet", "inception_v3"):
+        # Without the auxiliary heads, so that the output is logits in training too; and always with the change of
+        # normalisation their published weights expect, so that a saved run does not depend on where it started.
+        options = {"aux_logits": False, "transform_input": True, "init_weights": True}
+    elif image_size is not None and rest.startswith("vit_"):
+        options = {"image_size": image_size}
+    elif image_size is not None and rest == "maxvit_t":
+        options = {"input_size": (image_size, image_size)}
+    try:
+        net = models.get_model(rest, num_classes=num_classes, **options)
+    except (AssertionError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name} cannot be made for {image_size} px images ({first_line(error)}).") from error
     weights = models.get_model_weights(rest).DEFAULT
     kind = weights.transforms()
-    if pretrained:
-        net = models.get_model(rest)
-        try:
-            state = weights.get_state_dict(progress=False)
-        except OSError as error:
-            raise InputError(
-                f"the pretrained weights of {name} could not be fetched ({_first_line(error)}). Download "
-                f"{Path(weights.url).name} elsewhere and pass the file as --weights PATH."
-            ) from error
-        net = models.get_model(rest, num_classes=num_classes)
-        _assign(net, state, name)
-    else:
-        net = models.get_model(rest, num_classes=num_classes)
+    notes = assign(net, downloaded(weights.url, name), name, "the default weights") if pretrained else ()
     size = kind.crop_size[0]
     return Model(
         net,
         name,
         pretrained,
-        size,
+        image_size or size,
         tuple(kind.mean),
         tuple(kind.std),
         kind.interpolation.value,
         size / kind.resize_size[0],
+        notes,
     )
 
 
-def _own(module: str, name: str) -> Callable[..., nn.Module]:
+def _own(module: str, name: str, num_classes: int) -> nn.Module:
+    if os.getcwd() not in sys.path:  # a console script has its own folder there instead
+        sys.path.insert(0, os.getcwd())
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever the user's file raises
+        near = difflib.get_close_matches(module, ["timm", "torchvision"], n=1)
+        hint = f"Did you mean {near[0]}:{name}? " if near else ""
         raise InputError(
-            f"no callable {name!r} in the Python module {module!r} ({error}). A model is one of {', '.join(OURS)}, "
-            "timm:NAME, torchvision:NAME or package.module:callable."
+            f"no callable {name!r} in the Python module {module!r} ({type(error).__name__}: {first_line(error)}). "
+            f"{hint}A model is one of {', '.join(OURS)}, timm:NAME, torchvision:NAME or package.module:callable."
         ) from error
     if not callable(found):
         raise InputError(f"{module}:{name} is not callable; it is {type(found).__name__}.")
-    return found
-
-
-def load_weights(net: nn.Module, path: Path, name: str) -> tuple[str, ...]:
-    """Load the weights at `path` into `net` and return notes; see `create`."""
-    if not path.is_file():
-        raise InputError(f"--weights {path} is no file; it is none, default or the PATH of a .safetensors or .pt file.")
     try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
+        net = found(num_classes=num_classes)
+    except TypeError as error:
+        raise InputError(f"{module}:{name} is called as {name}(num_classes={num_classes}): {error}.") from error
+    if not isinstance(net, nn.Module):
+        raise InputError(f"{module}:{name} returns a torch.nn.Module; it returned {type(net).__name__}.")
+    return net
 
-            state: Any = load_file(path)
-        else:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # each format fails in ways of its own on a damaged or unsafe file
+
+@torch.no_grad()
+def _try(model: Model, num_classes: int, size: int) -> None:
+    """Refuse a model that does not give `num_classes` logits for images of `size` pixels, before hours of training."""
+    modes = [(module, module.training) for module in model.net.modules()]
+    model.net.eval()
+    try:
+        logits = logits_of(model.net(torch.zeros(2, 3, size, size)))
+    except Exception as error:  # a model's own way of refusing a size
         raise InputError(
-            f"the weights {path} cannot be read safely ({type(error).__name__}: {_first_line(error)}). They have to be "
-            ".safetensors, or a .pt/.pth of tensors only."
+            f"{model.name} fails on RGB images of {size} px ({type(error).__name__}: {first_line(error)}). "
+            "Another --image-size may suit it."
         ) from error
-    for key in ("state_dict", "model_ema", "model"):
-        if isinstance(state, dict) and isinstance(state.get(key), dict):
-            state = state[key]
-    if not isinstance(state, dict):
-        raise InputError(f"the weights {path} hold no state dict but a {type(state).__name__}.")
-    tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
-    for prefix in ("module.", "_orig_mod."):
-        tensors = {key.removeprefix(prefix): value for key, value in tensors.items()}
-    tensors.pop("n_averaged", None)
-    return _assign(net, tensors, name, where=str(path))
-
-
-def _assign(
-    net: nn.Module, state: dict[str, Tensor], name: str, where: str = "the pretrained weights"
-) -> tuple[str, ...]:
-    own = net.state_dict()
-    missing = [key for key in own if key not in state]
-    unexpected = [key for key in state if key not in own]
-    shapes = [key for key in own if key in state and own[key].shape != state[key].shape]
-    head = [key for key in shapes if own[key].shape[1:] == state[key].shape[1:] and _is_head(net, key)]
-    if missing or unexpected or len(head) < len(shapes):
-        parts = [
-            f"{len(keys)} {what} ({', '.join(keys[:3])}{', ...' if len(keys) > 3 else ''})"
-            for what, keys in (("missing", missing), ("unexpected", unexpected), ("of another shape", shapes))
-            if keys
-        ]
-        raise InputError(f"{where} holds a checkpoint of another model than {name}: keys {'; '.join(parts)}.")
-    net.load_state_dict({key: own[key] if key in head else state[key] for key in own})
-    if head:
-        return (f"the head of {where} is for {state[head[0]].shape[0]} classes; a new one is trained",)
-    return ()
-
-
-def _is_head(net: nn.Module, key: str) -> bool:
-    """Whether `key` belongs to the last linear layer(s) of the network: an output per class."""
-    module = net.get_submodule(key.rpartition(".")[0])
-    if not isinstance(module, (nn.Linear, nn.Conv2d)):
-        return False
-    last = [m for m in net.modules() if isinstance(m, (nn.Linear, nn.Conv2d))][-2:]
-    return any(module is m for m in last)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+    finally:
+        for module, training in modes:
+            module.training = training
+    if logits.shape != (2, num_classes):
+        raise InputError(
+            f"{model.name} has to give logits [B, {num_classes}]; for 2 images it gives {list(logits.shape)}."
+        )
