@@ -31,14 +31,17 @@ class Pipeline:
         self.seed = seed
         self.pad = images.shape[1] // 8
         mean_, std_ = (torch.tensor(values, device=images.device) for values in (mean, std))
-        self.scale, self.offset = 1 / (255 * std_), mean_ / std_
+        # Repeated over a row of pixels: arithmetic along three channels alone is six times slower on a CPU.
+        width = images.shape[2]
+        self.scale, self.offset = (1 / (255 * std_)).repeat(width), (mean_ / std_).repeat(width)
         self._epoch: int | None = None
         self._rows = self._columns = torch.empty(0)
         self._flips = torch.empty(0)
 
     def plain(self, indices: Tensor) -> Tensor:
         """The images at `indices` (int64 [B]), normalised only."""
-        return self._normalise(self.images[indices])
+        # Not images[indices]: that visits bytes one by one, this copies whole images (ten times faster on a CPU).
+        return self._normalise(self.images.index_select(0, indices))
 
     def train(self, indices: Tensor, epoch: int) -> Tensor:
         """The images at `indices` (int64 [B]), augmented for `epoch` and normalised."""
@@ -46,18 +49,28 @@ class Pipeline:
             return self.plain(indices)
         if epoch != self._epoch:
             self._draw(epoch)
-        n, height, width = len(indices), self.images.shape[1], self.images.shape[2]
-        pad = self.pad
+        n, pad = len(indices), self.pad
+        height, width = self.images.shape[1:3]
+        rows, columns = self._rows[indices], self._columns[indices]
+        place = torch.arange(n, device=indices.device)
         padded = self.images.new_zeros(n, height + 2 * pad, width + 2 * pad, 3)
-        padded[:, pad : pad + height, pad : pad + width] = self.images[indices]
-        rows = self._rows[indices, None] + torch.arange(height, device=indices.device)
-        columns = self._columns[indices, None] + torch.arange(width, device=indices.device)
+        inside = padded[:, pad : pad + height, pad : pad + width]
         if self.augment == "crop_flip":
-            columns = torch.where(self._flips[indices, None], columns.flip(1), columns)
-        # One gather of whole pixels: cropping and mirroring are both a choice of rows and columns.
-        pixel = (rows * padded.shape[2])[:, :, None] + columns[:, None, :]
-        pixel += (torch.arange(n, device=indices.device) * (padded.shape[1] * padded.shape[2]))[:, None, None]
-        return self._normalise(padded.view(-1, 3)[pixel.view(-1)].view(n, height, width, 3))
+            # Mirrored images lie behind the others, so that one flip does them all. The mirror image of the crop at
+            # column c is the crop at column 2 pad - c of the mirrored image.
+            flips = self._flips[indices]
+            order = flips.to(torch.uint8).argsort(stable=True)
+            straight = n - int(flips.sum())
+            inside[:straight] = self.images.index_select(0, indices[order[:straight]])
+            inside[straight:] = self.images.index_select(0, indices[order[straight:]]).flip(2)
+            columns = torch.where(flips, 2 * pad - columns, columns)
+            place = order.argsort()
+        else:
+            inside.copy_(self.images.index_select(0, indices))
+        # Every crop of every padded image as one overlapping view, of which each image picks one.
+        image, row, column, _ = padded.stride()
+        crops = padded.as_strided((n, 2 * pad + 1, 2 * pad + 1, height, width * 3), (image, row, column, row, 1))
+        return self._normalise(crops[place, rows, columns].view(n, height, width, 3))
 
     def _draw(self, epoch: int) -> None:
         stream = generator(self.seed, "augment", epoch)
@@ -68,4 +81,5 @@ class Pipeline:
         self._epoch = epoch
 
     def _normalise(self, images: Tensor) -> Tensor:
-        return (images * self.scale).sub_(self.offset).permute(0, 3, 1, 2)
+        flat = images.view(*images.shape[:2], -1).float()
+        return flat.mul_(self.scale).sub_(self.offset).view(images.shape).permute(0, 3, 1, 2)
