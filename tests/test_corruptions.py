@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from anchored.corruptions import NAMES, corrupt, suite
+from anchored.corruptions import NAMES, corrupt, frost, glass, motion, source, spatter, suite, weather
 from anchored.corruptions.noise import _poisson
-from anchored.corruptions.rng import Streams
+from anchored.corruptions.rng import PeerStreams, Streams
 from anchored.errors import InputError
 
 DETERMINISTIC = {
@@ -208,3 +211,107 @@ def test_poisson_by_inversion_has_the_poisson_distribution(rate: float) -> None:
             continue
         chi2 = ((observed - expected)[large] ** 2 / expected[large]).sum()
         assert chi2 < large.sum() + 5 * (2 * large.sum()) ** 0.5
+
+
+def test_frost_textures_are_found_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, images: np.ndarray
+) -> None:
+    """A named folder, else the data of an installed package (never imported), else procedural textures."""
+    package = tmp_path / "imagecorruptions"
+    (package / "frost").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert source("frost") == "generated, procedural frost"
+    assert source("fog") == "generated"
+    with pytest.raises(InputError, match=r"lacks frost1\.png"):
+        corrupt(images, "frost", 1, seed=0, frost_dir=package / "frost")
+    for i, name in enumerate(("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")):
+        Image.fromarray(np.full((200, 200, 3), 40 * i + 20, np.uint8)).save(package / "frost" / name)
+    assert source("frost") == "generated, official frost"
+    out = corrupt(np.zeros((40, 32, 32, 3), np.uint8), "frost", 1, seed=0)
+    # Severity 1 adds 0.2 of a texture; over black images the five levels show.
+    assert {int(level) for level in np.unique(out)} == {4, 12, 20, 28, 36}
+
+
+def test_procedural_frost_has_the_tones_of_frost() -> None:
+    """Bluish textures of middle to high brightness, more contrast at low frequencies than at high ones."""
+    for texture in frost.textures(frost.PROCEDURAL, 1.0, 224, 224):
+        pixels = texture.double()
+        red, green, blue = pixels.mean((0, 1))
+        assert red < green < blue and 60 < pixels.mean() < 220
+        grey = pixels.mean(-1)
+        assert 10 < grey.std() < 50
+        fine = (grey[:, 1:] - grey[:, :-1]).std() / grey.std()
+        assert 0.05 < fine < 0.9
+
+
+def test_frost_textures_grow_with_the_image() -> None:
+    for height, width in ((700, 500), (40, 900)):
+        for texture in frost.textures(frost.PROCEDURAL, 0.2, height, width):
+            assert texture.shape[0] > height and texture.shape[1] > width
+
+
+def test_chamfer_distance_against_brute_force() -> None:
+    """The least cost over sums of the 16 steps, found by relaxation until nothing changes."""
+    rng = np.random.default_rng(1)
+    edges = torch.from_numpy(rng.random((3, 23, 31)) < 0.004)
+    edges[2] = False
+    steps = [(s * dy, s * dx, cost) for dy, dx, cost in spatter._STEPS for s in (1, -1)]
+    padded = torch.full((3, 27, 35), 10**9, dtype=torch.int64)
+    padded[:, 2:-2, 2:-2][edges] = 0
+    for _ in range(60):
+        around = [padded[:, 2 + dy : 25 + dy, 2 + dx : 33 + dx] + cost for dy, dx, cost in steps]
+        padded[:, 2:-2, 2:-2] = torch.minimum(padded[:, 2:-2, 2:-2], torch.stack(around).amin(0))
+    expected = padded[:, 2:-2, 2:-2].clamp(max=20 << 16)
+    assert torch.equal(spatter.chamfer(edges).long(), expected)
+
+
+def test_glass_displacement_equals_the_sequential_loop() -> None:
+    """The parallel form against the loop of the reference, pixel by pixel, with offsets that chain."""
+    height, width, reach = 14, 17, 3
+    values = np.arange(height * width)
+    for seed in range(5):
+        state = np.random.RandomState(seed)
+        expected = values.reshape(height, width).copy()
+        for row in range(height - reach, reach, -1):
+            for column in range(width - reach, reach, -1):
+                dx, dy = state.randint(-reach, reach, size=(2,))
+                expected[row, column] = expected[row + dy, column + dx]
+        draws = PeerStreams([seed], torch.device("cpu"))
+        source = glass.displacement(draws, height, width, reach)
+        np.testing.assert_array_equal(source.numpy().reshape(height, width), expected)
+
+
+def test_own_glass_offsets_are_uniform() -> None:
+    """Every offset of -reach..reach-1 on both axes comes equally often."""
+    reach, side = 2, 40
+    source = glass.displacement(Streams(0, "g", 1, np.arange(200), torch.device("cpu")), side, side, reach)
+    # The first pixel of the pass never meets an overwritten neighbour further on, except beyond the region.
+    start = (side - reach) * side + side - reach
+    offset = source.view(200, -1)[:, start] - start - torch.arange(200) * side * side
+    row = torch.div(offset + reach * side + reach, side, rounding_mode="floor") - reach
+    column = offset - row * side
+    assert set(row.tolist()) == set(range(-reach, reach)) and set(column.tolist()) == set(range(-reach, reach))
+    counts = torch.bincount((row + reach) * 2 * reach + column + reach, minlength=16).double()
+    assert ((counts - 12.5) ** 2 / 12.5).sum() < 45
+
+
+def test_motion_blur_of_a_point_is_a_one_sided_half_gaussian() -> None:
+    point = torch.zeros(1, 41, 41, 1, dtype=torch.uint8)
+    point[0, 20, 20] = 255
+    blurred = motion.motion(point, 6, 3, np.array([0.0]), exact=True)[0, :, :, 0] - 0.5 / 257
+    weights = np.exp(-(np.arange(13) ** 2) / 18)
+    # The taps look to the right, so the trace runs to the left.
+    np.testing.assert_allclose(blurred[20, 8:21].numpy(), 255 * weights[::-1] / weights.sum(), atol=1e-9)
+    assert blurred.sum() == pytest.approx(255)
+
+
+def test_plasma_fills_the_unit_interval_and_falls_with_the_decay() -> None:
+    uniform = Streams(0, "p", 1, np.arange(50), torch.device("cpu")).uniform(64 * 64 - 1).double()
+    rough, smooth = (weather.plasma(uniform, 64, decay) for decay in (1.4, 3.0))
+    for field in (rough, smooth):
+        assert torch.equal(field.amin((1, 2)), torch.zeros(50, dtype=torch.float64)) and torch.equal(
+            field.amax((1, 2)), torch.ones(50, dtype=torch.float64)
+        )
+    assert rough.diff(dim=2).abs().mean() > 2 * smooth.diff(dim=2).abs().mean()

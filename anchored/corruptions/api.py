@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anchored.corruptions import tables
+from anchored.corruptions import frost, tables
 from anchored.corruptions.common import COLOUR, COMMON, SQUARE
 from anchored.corruptions.job import Corruption, Job
 from anchored.corruptions.rng import Draws, PeerStreams, Streams
@@ -36,6 +36,15 @@ def suite(name: str, *, table: str | None = None) -> tuple[str, ...]:
     if name in NAMES:
         return (name,)
     raise unknown("corruption or suite", name, [*groups, *NAMES])
+
+
+def source(name: str, frost_dir: str | os.PathLike[str] | None = None) -> str:
+    """How a corruption is produced, for rows and manifests: `generated`, and for frost with which textures."""
+    if name not in NAMES:
+        raise unknown("corruption", name, NAMES)
+    if name != "frost":
+        return "generated"
+    return "generated, procedural frost" if frost.find(frost_dir) == frost.PROCEDURAL else "generated, official frost"
 
 
 def _check_images(images: Any) -> None:
@@ -86,7 +95,8 @@ def corrupt(
         `index` is the position of the first image, or an array of all positions.
     table: `cifar`, `tiny`, `imagenet` or `inception` strengths; None chooses by size (see `tables`).
     exact: the dtypes and roundings of the reference codes; False is float32 and faster (1 level off on a few values).
-    frost_dir: folder of the six official frost textures; None uses procedural ones.
+    frost_dir: folder of the official frost textures; None looks for an installed `imagecorruptions`, whose data it
+        reads, and else uses procedural ones (`source` tells which).
     peer_seeds: draw from numpy's legacy RandomState(peer_seeds[i]) for image i, in the order of the reference codes.
     Raises InputError on bad input, before any work.
     """
@@ -104,22 +114,24 @@ def corrupt(
     if peer_seeds is not None and len(peer_seeds) != count:
         raise InputError(f"peer_seeds must have one seed an image ({count}), not {len(peer_seeds)}")
     parameters = tables.parameters(name, severity, chosen, factor)
+    textures: tuple[Tensor, ...] = ()
+    if name == "frost":
+        textures = frost.textures(frost.find(frost_dir), tables.FROST_SCALE[chosen] * factor, height, width)
 
-    source = torch.from_numpy(np.ascontiguousarray(images)) if isinstance(images, np.ndarray) else images
-    if not source.is_contiguous():
-        source = source.contiguous()
-    out = torch.empty_like(source)
-    size = max(1, (_CPU_VALUES if source.device.type == "cpu" else _GPU_VALUES) // (height * width * channels))
+    pixels = torch.from_numpy(np.ascontiguousarray(images)) if isinstance(images, np.ndarray) else images
+    pixels = pixels.contiguous()
+    out = torch.empty_like(pixels)
+    size = max(1, (_CPU_VALUES if pixels.device.type == "cpu" else _GPU_VALUES) // (height * width * channels))
     with torch.inference_mode():
         for start in range(0, count, size):
             part = slice(start, start + size)
             draws: Draws
             if peer_seeds is None:
-                draws = Streams(int(seed), name, severity, positions[part], source.device)
+                draws = Streams(int(seed), name, severity, positions[part], pixels.device)
             else:
-                draws = PeerStreams(peer_seeds[part], source.device)
-            job = Job(parameters, draws, exact)
-            out[part] = _grey_or_colour(COMMON[name], name, source[part], job)
+                draws = PeerStreams(peer_seeds[part], pixels.device)
+            job = Job(parameters, draws, exact, textures)
+            out[part] = _grey_or_colour(COMMON[name], name, pixels[part], job)
     return out.numpy() if isinstance(images, np.ndarray) else out
 
 

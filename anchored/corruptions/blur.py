@@ -66,11 +66,16 @@ def defocus_blur(x: Tensor, job: Job) -> Tensor:
     return levels(out) if exact else near_truncate(out)
 
 
+def zoom_crop(side: int, zoom: float) -> tuple[int, int]:
+    """Size and first position of the centre that a clipped zoom enlarges."""
+    crop = math.ceil(side / zoom)
+    return crop, (side - crop) // 2
+
+
 @lru_cache(maxsize=256)
 def _zoom_axis(side: int, zoom: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
     """Two source positions and weights for each of `side` outputs of a clipped zoom; None where it is the identity."""
-    crop = math.ceil(side / zoom)
-    top = (side - crop) // 2
+    crop, top = zoom_crop(side, zoom)
     size = round(crop * zoom)
     if size == crop:
         return None
