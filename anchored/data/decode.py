@@ -183,3 +183,23 @@ def _human(size: float) -> str:
             return f"{size:.3g} {unit}"
         size /= 1000
     return f"{size:,.1f} GB"
+
+
+def fit_arrays(images: NDArray[np.uint8], options: Options, *, name: str, others: int = 0) -> Decoded:
+    """Images uint8 [N, H, W, C] (C 1 or 3) as RGB of the size asked for; without resizing where they have it.
+
+    Raises InputError for images without pixels, oblong ones without `options.size`, and above the memory limit.
+    """
+    count, height, width, channels = images.shape
+    if 0 in (height, width):
+        raise InputError(f"{name}: images of {width}x{height} have no pixels.")
+    if options.size is not None and (height, width) != (options.size, options.size):
+        squeezed = images[..., 0] if channels == 1 else images
+        return decode(iter(squeezed), count, options, name=lambda position: f"{name} image {position}", others=others)
+    if height != width:
+        raise InputError(f"{name}: images are not square ({width}x{height} pixels); pass --image-size.")
+    _check_images(count + others, height, width, options)
+    whole = np.repeat(images, 3, axis=3) if channels == 1 else np.require(images, requirements=["C", "W"])
+    if options.progress is not None:
+        options.progress(count, count)
+    return Decoded(torch.from_numpy(whole), torch.arange(count))

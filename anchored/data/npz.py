@@ -1,0 +1,134 @@
+"""npz:PATH: NumPy arrays of images and labels in one file, as Keras or MedMNIST name them."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.lib.npyio import NpzFile
+from numpy.typing import NDArray
+
+from anchored.data.base import Data, ImageSet, Options, title, unlabelled
+from anchored.data.checks import assemble, check_parts, integer_labels
+from anchored.data.decode import check_memory, fit_arrays
+from anchored.data.splits import stratified
+from anchored.errors import InputError
+
+SPEC = "npz:PATH"
+TRAIN_KEYS = (("x_train", "y_train"), ("train_images", "train_labels"))
+TEST_KEYS = (("x_test", "y_test"), ("test_images", "test_labels"), ("x_val", "y_val"), ("val_images", "val_labels"))
+TEST_PART = 0.2
+DAMAGE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+
+
+def load(path: str, options: Options) -> Data:
+    """Train and test from x_train, y_train, x_test, y_test (or train_images, ...; val where there is no test).
+
+    Images: uint8 [N, H, W], [N, H, W, C] or [N, C, H, W] with C of 1 or 3. Labels: integers [N] or [N, 1]. Optional
+    `classes`: the names. Without a test part 20 % of the training images are it. Raises InputError otherwise.
+    """
+    where = f"npz:{path}"
+    with _open(path, where) as file:
+        train_keys = _pair(file, TRAIN_KEYS)
+        if train_keys is None:
+            raise InputError(
+                f"{where}: the arrays are x_train, y_train, x_test, y_test or train_images, train_labels, test_images, "
+                f"test_labels; found {', '.join(file.files) or 'none'}."
+            )
+        test_keys = _pair(file, TEST_KEYS)
+        _check_memory(file, [keys[0] for keys in (train_keys, test_keys) if keys], options)
+        classes = tuple(map(str, _read(file, "classes", where).ravel())) if "classes" in file.files else None
+        images, labels = _part(file, train_keys, where)
+        if test_keys is None:
+            test_rows, train_rows = stratified(labels, TEST_PART, options.seed, classes)
+            test_images, test_labels = images[test_rows.numpy()], labels[test_rows]
+            images, labels = images[train_rows.numpy()], labels[train_rows]
+            how = f"stratified 80 / 20 of {train_keys[0]}, seed {options.seed}"
+        else:
+            test_images, test_labels = _part(file, test_keys, where)
+            how = f"as given ({train_keys[0]}, {test_keys[0]})"
+    check_parts(where, labels, test_labels, classes)
+    train = fit_arrays(images, options, name=train_keys[0], others=len(test_labels))
+    test = fit_arrays(test_images, options, name=(test_keys or train_keys)[0], others=len(labels))
+    return assemble(f"npz:{title(path)}", where, (train, labels), (test, test_labels), classes, split=how)
+
+
+def load_unlabelled(path: str, options: Options) -> ImageSet:
+    """The images of the test part, or of the training part where there is none; labels are not looked at."""
+    where = f"npz:{path}"
+    with _open(path, where) as file:
+        key = next((images for images, _ in (*TEST_KEYS, *TRAIN_KEYS) if images in file.files), None)
+        if key is None:
+            raise InputError(f"{where}: images are in x_test or test_images; found {', '.join(file.files) or 'none'}.")
+        _check_memory(file, [key], options)
+        images = _rgb(_read(file, key, where), f"{where}, {key}")
+    return unlabelled(fit_arrays(images, options, name=key).images)
+
+
+@contextmanager
+def _open(path: str, where: str) -> Iterator[NpzFile]:
+    whole = Path(path).expanduser()
+    if not whole.is_file():
+        raise InputError(f"{where}: there is no such file.")
+    with open(whole, "rb") as opened:
+        try:
+            file = np.load(opened, allow_pickle=False)
+        except DAMAGE as error:
+            raise InputError(f"{where} is not a readable .npz file: {error}") from error
+        if not isinstance(file, NpzFile):
+            raise InputError(f"{where} is not a .npz file but a single array.")
+        with file:
+            yield file
+
+
+def _pair(file: NpzFile, pairs: tuple[tuple[str, str], ...]) -> tuple[str, str] | None:
+    return next((pair for pair in pairs if set(pair) <= set(file.files)), None)
+
+
+def _read(file: NpzFile, key: str, where: str) -> NDArray[np.generic]:
+    try:
+        values: NDArray[np.generic] = file[key]
+    except DAMAGE as error:  # arrays of Python objects are pickles, which can run code: they are never loaded
+        raise InputError(f"{where}: the array {key} cannot be read: {error}") from error
+    return values
+
+
+def _check_memory(file: NpzFile, keys: list[str], options: Options) -> None:
+    assert file.zip is not None
+    members = {info.filename.removesuffix(".npy"): info.file_size for info in file.zip.infolist()}
+    check_memory(sum(members[key] for key in keys), options, f"the arrays {' and '.join(keys)}")
+
+
+def _part(file: NpzFile, keys: tuple[str, str], where: str) -> tuple[NDArray[np.uint8], torch.Tensor]:
+    images = _rgb(_read(file, keys[0], where), f"{where}, {keys[0]}")
+    return images, integer_labels(_read(file, keys[1], where), len(images), f"{where}, {keys[1]}")
+
+
+def _rgb(images: NDArray[np.generic], where: str) -> NDArray[np.uint8]:
+    """uint8 [N, H, W, C], C 1 or 3, of any accepted layout."""
+    if images.dtype != np.uint8:
+        raise InputError(f"{where}: images are uint8 from 0 to 255; got {images.dtype}{_range(images)}.")
+    pixels: NDArray[np.uint8] = images.astype(np.uint8, copy=False)
+    if pixels.ndim == 3:
+        return pixels[..., None]
+    first, last = (pixels.ndim == 4 and pixels.shape[axis] in (1, 3) for axis in (1, 3))
+    if first == last:
+        how = "which could be either" if first else "which is neither"
+        raise InputError(
+            f"{where}: images are [N, H, W], [N, H, W, C] or [N, C, H, W] with C of 1 or 3; "
+            f"got {list(pixels.shape)}" + (f", {how}." if pixels.ndim == 4 else ".")
+        )
+    return pixels.transpose(0, 2, 3, 1) if first else pixels
+
+
+def _range(values: NDArray[np.generic]) -> str:
+    if not np.issubdtype(values.dtype, np.number) or np.issubdtype(values.dtype, np.complexfloating) or not values.size:
+        return ""
+    if np.isnan(values).any():
+        return f" with {int(np.isnan(values).sum()):,} NaN"
+    return f" from {values.min():.6g} to {values.max():.6g}"
