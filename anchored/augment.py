@@ -49,28 +49,30 @@ class Pipeline:
             return self.plain(indices)
         if epoch != self._epoch:
             self._draw(epoch)
+        if self.augment == "crop":
+            return self._normalise(self._crops(indices))
+        # Mirrored images behind the others, so that one flip does them all; then back to the order asked for.
+        flips = self._flips[indices]
+        order = flips.to(torch.uint8).argsort(stable=True)
+        straight = len(indices) - int(flips.sum())
+        crops = self._crops(indices[order])
+        crops = torch.cat([crops[:straight], crops[straight:].flip(2)])
+        return self._normalise(crops.index_select(0, order.argsort()))
+
+    def _crops(self, indices: Tensor) -> Tensor:
+        """uint8 [B, H, W, 3]: a crop of each padded image at its place of the epoch."""
         n, pad = len(indices), self.pad
         height, width = self.images.shape[1:3]
-        rows, columns = self._rows[indices], self._columns[indices]
-        place = torch.arange(n, device=indices.device)
-        padded = self.images.new_zeros(n, height + 2 * pad, width + 2 * pad, 3)
-        inside = padded[:, pad : pad + height, pad : pad + width]
-        if self.augment == "crop_flip":
-            # Mirrored images lie behind the others, so that one flip does them all. The mirror image of the crop at
-            # column c is the crop at column 2 pad - c of the mirrored image.
-            flips = self._flips[indices]
-            order = flips.to(torch.uint8).argsort(stable=True)
-            straight = n - int(flips.sum())
-            inside[:straight] = self.images.index_select(0, indices[order[:straight]])
-            inside[straight:] = self.images.index_select(0, indices[order[straight:]]).flip(2)
-            columns = torch.where(flips, 2 * pad - columns, columns)
-            place = order.argsort()
-        else:
-            inside.copy_(self.images.index_select(0, indices))
-        # Every crop of every padded image as one overlapping view, of which each image picks one.
-        image, row, column, _ = padded.stride()
-        crops = padded.as_strided((n, 2 * pad + 1, 2 * pad + 1, height, width * 3), (image, row, column, row, 1))
-        return self._normalise(crops[place, rows, columns].view(n, height, width, 3))
+        tall, wide = height + 2 * pad, width + 2 * pad
+        padded = self.images.new_zeros(n, tall, wide, 3)
+        padded[:, pad : pad + height, pad : pad + width] = self.images.index_select(0, indices)
+        # A crop is `height` runs of `width` pixels. Seen as all the runs there are, overlapping, the padded images
+        # give theirs by plain copies of memory.
+        runs = padded.as_strided((n * tall * wide - width + 1, 3 * width), (3, 1))
+        first = torch.arange(n, device=indices.device) * tall + self._rows[indices]
+        rows = first[:, None] + torch.arange(height, device=indices.device)
+        places = rows * wide + self._columns[indices, None]
+        return runs.index_select(0, places.view(-1)).view(n, height, width, 3)
 
     def _draw(self, epoch: int) -> None:
         stream = generator(self.seed, "augment", epoch)
@@ -81,5 +83,5 @@ class Pipeline:
         self._epoch = epoch
 
     def _normalise(self, images: Tensor) -> Tensor:
-        flat = images.view(*images.shape[:2], -1).float()
+        flat = images.flatten(2).float()
         return flat.mul_(self.scale).sub_(self.offset).view(images.shape).permute(0, 3, 1, 2)
