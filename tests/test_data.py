@@ -184,7 +184,9 @@ def test_labels_are_checked():
     for train, test, classes, message in [
         (ok, torch.tensor([0, 5]), ["a", "b", "c"], "labels are 0 to 2, as there are 3 classes; test has 5"),
         (torch.tensor([0, -1]), ok, None, "labels are 0 or more; train has -1"),
-        (torch.tensor([0, 2]), also, None, r"up to 2 but none 1"),
+        (torch.tensor([0, 2]), also, None, "up to 2 but no 1"),
+        (torch.tensor([0, 2**62]), also, None, f"up to {2**62} but no 1"),
+        (ok, torch.tensor([2**62]), None, f"there are none of class {2**62}"),
         (torch.tensor([0, 2]), also, ["a", "b", "c"], "there are none of class b"),
         (ok, torch.tensor([3]), None, "there are none of class 3"),
         (torch.tensor([1, 1]), torch.tensor([1]), ["a", "b"], "at least 2 classes; all images are 'b'"),

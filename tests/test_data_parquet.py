@@ -109,7 +109,7 @@ def test_unreadable_pictures_are_left_out_and_named_or_refused(tmp_path):
     assert torch.equal(data.train.images, expected([i for i in range(30) if i not in (4, 11, 20)]))
     assert data.train.labels.tolist() == [i % 2 for i in range(30) if i not in (4, 11, 20)]
     (note,) = data.notes
-    assert "3 of 30 images are unreadable" in note
+    assert note.startswith("unreadable images, left out: 3 of 30: train.parquet row 4")
     assert "train.parquet row 4 (it has no bytes), train.parquet row 11 (no known image format)" in note
     with pytest.raises(InputError, match="row 4 is not a readable image"):
         sources.load(f"parquet:{train},{test}", strict=True)
@@ -132,6 +132,14 @@ def test_wrong_labels_are_refused(tmp_path, labels, kind, names, message):
     test = shard(tmp_path / "test.parquet", range(9), names=names)
     with pytest.raises(InputError, match=message):
         sources.load(f"parquet:{train},{test}")
+
+
+@pytest.mark.parametrize(("label", "message"), [(7, "train has 7"), (-1, "train has -1")])
+def test_wrong_labels_are_refused_before_a_split(tmp_path, label, message):
+    pictures = [encoded(picture(i)) for i in range(9)]
+    path = write_parquet(tmp_path / "x.parquet", pictures, [0, 1] * 4 + [label], names=NAMES)
+    with pytest.raises(InputError, match=message):
+        sources.load(f"parquet:{path}")
 
 
 def test_wrong_files_are_refused(tmp_path):
@@ -179,6 +187,9 @@ def test_anomalies_need_no_labels(tmp_path):
     pq.write_table(pa.table({"image": pictures}), tmp_path / "odd.parquet")
     name, images = sources.load_anomalies(f"parquet:{tmp_path / 'odd.parquet'}", like=like, size=8)
     assert name == "odd" and torch.equal(images.images, expected(range(5))) and images.labels.tolist() == [-1] * 5
+    pq.write_table(pa.table({"image": [*pictures, {"bytes": b"x"}]}), tmp_path / "odd.parquet")
+    with pytest.warns(UserWarning, match=r"unreadable images, left out: 1 of 6: odd\.parquet row 5"):
+        assert len(sources.load_anomalies(f"parquet:{tmp_path / 'odd.parquet'}", like=like, size=8)[1]) == 5
     shard(tmp_path / "set/train.parquet", range(9))
     shard(tmp_path / "set/test.parquet", range(9, 14))
     name, images = sources.load_anomalies(f"parquet:{tmp_path / 'set'}", like=like, size=8)

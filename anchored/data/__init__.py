@@ -2,22 +2,23 @@
 
 A source is a module of this package with `SPEC` (how it is written, e.g. "folder:PATH") and
 `load(path, options) -> Data`; one that can give images without labels also has
-`load_unlabelled(path, options) -> ImageSet`.
+`load_unlabelled(path, options) -> Decoded`.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import pkgutil
+import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from anchored.data.base import Data, ImageSet, Options, title, unlabelled
+from anchored.data.base import Data, ImageSet, Options, place, title, unlabelled
 from anchored.data.splits import Split, limit, split, stratified
 from anchored.errors import InputError, unknown
 
@@ -72,7 +73,7 @@ def load_anomalies(
     """(name, images uint8 [N, size, size, 3] with labels -1) of images that belong to no class of `like`.
 
     spec: `photos` (crops of scikit-learn's two photographs), or any data source, of which the test part is taken;
-    folders and parquet files need no classes then. Raises InputError as `load` does.
+    folders and files need no labels then. Raises InputError as `load` does; warns of images that are left out.
     """
     options = Options(size, 0, root, interpolation, crop, strict, memory_limit, progress)
     if spec == "photos":
@@ -82,12 +83,15 @@ def load_anomalies(
     module, path = _source(spec)
     name = title(path.split(",")[-1]) if path else spec
     if hasattr(module, "load_unlabelled"):
-        images = module.load_unlabelled(path, options)
+        decoded = module.load_unlabelled(path, options)
+        for note in decoded.notes:
+            warnings.warn(f"{spec}: {note}", stacklevel=2)
+        images = decoded.images
     else:
-        images = unlabelled(module.load(path, options).test.images)
+        images = module.load(path, options).test.images
     if not len(images):
         raise InputError(f"{spec}: an anomaly set needs at least one image; there is none.")
-    return name, images
+    return name, unlabelled(images)
 
 
 def sources() -> tuple[str, ...]:
@@ -102,8 +106,8 @@ def _source(spec: str) -> tuple[Any, str]:
     module = importlib.import_module(name) if kind.isidentifier() and importlib.util.find_spec(name) else None
     written = getattr(module, "SPEC", None)
     if written is None:
-        near = Path(spec).expanduser()
-        if spec and near.exists():
+        near = place(spec)
+        if spec and os.path.exists(near):
             kind = "folder" if near.is_dir() else {".parquet": "parquet", ".npz": "npz"}.get(near.suffix, "")
             if kind:
                 raise InputError(f"data is written KIND:PATH; got the path {spec!r}. Did you mean {kind}:{spec}?")

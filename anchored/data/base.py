@@ -74,7 +74,7 @@ class Options:
     source has none of its own. root: folder of downloaded archives (None: `$ANCHORED_DATA`, else ~/.cache/anchored).
     interpolation, crop: see `anchored.data.images.fit`. strict: an unreadable image is an error, not a note.
     memory_limit: bytes the images may take (None: half of the machine's memory). progress: called with
-    (done, total) while images are decoded. Raises InputError on values outside these.
+    (done, total) while images are decoded, part by part. Raises InputError on values outside these.
     """
 
     size: int | None = None
@@ -100,9 +100,14 @@ def unlabelled(images: Tensor) -> ImageSet:
     return ImageSet(images, torch.full((len(images),), -1, dtype=torch.int64))
 
 
+def place(path: str) -> Path:
+    """The path with ~ expanded, which shells leave alone after a colon."""
+    return Path(os.path.expanduser(path))
+
+
 def title(path: str) -> str:
     """What a file or folder is called in results: its name without suffix, or its folder's where it is just a part."""
-    whole = Path(os.path.abspath(Path(path).expanduser()))
+    whole = Path(os.path.abspath(place(path)))
     name = whole.name if whole.is_dir() else whole.stem
     words = {*TRAIN_WORDS, *TEST_WORDS[0], *TEST_WORDS[1]}
     return (whole.parent.name if name.lower() in words else name) or "images"

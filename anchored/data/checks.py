@@ -52,20 +52,19 @@ def check_parts(
             )
             raise InputError(f"{where}: labels are {allowed}; {part} has {low if low < 0 else high}.")
     there = set(train.unique().tolist())
-    if classes is None:
-        gaps = sorted(set(range(max(there) + 1)) - there)
-        if gaps:
-            raise InputError(
-                f"{where}: labels are 0 to classes - 1, each of them in use; train has labels up to {max(there)} "
-                f"but none {some(gaps)}."
-            )
+    if classes is None and max(there) >= len(there):
+        gap = next(label for label in range(len(there)) if label not in there)
+        raise InputError(
+            f"{where}: labels are 0 to classes - 1, each of them in use; train has labels up to {max(there)} "
+            f"but no {gap}."
+        )
     orphans = sorted(set(test.unique().tolist()) - there)
-    names = tuple(classes) if classes is not None else tuple(map(str, range(max(there | set(orphans)) + 1)))
     if orphans:
         raise InputError(
             f"{where}: every class of the test images needs training images; "
-            f"there are none of class {some([names[label] for label in orphans])}."
+            f"there are none of class {some([classes[label] if classes else label for label in orphans])}."
         )
+    names = tuple(classes) if classes is not None else tuple(map(str, range(len(there))))
     if len(there) < 2:
         raise InputError(f"{where}: a classifier needs at least 2 classes; all images are {names[min(there)]!r}.")
     notes = []

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from anchored.data.base import Data, Options
+from anchored.data.base import Data, Options, place
 from anchored.data.checks import assemble, check_parts, integer_labels
 from anchored.data.decode import fit_arrays
 from anchored.errors import InputError
@@ -90,7 +90,7 @@ def load(name: str, options: Options) -> Data:
     where it goes, if it is damaged or cannot be had.
     """
     archive = ARCHIVES[name]
-    root = Path(options.root or os.environ.get("ANCHORED_DATA") or "~/.cache/anchored").expanduser()
+    root = place(options.root or os.environ.get("ANCHORED_DATA") or "~/.cache/anchored")
     members = _members(name, archive, root, options.progress)
     meta = _unpickle(members[archive.meta[0]], archive.meta[0])
     classes = tuple(map(str, _entry(meta, archive.names_key, list, archive.meta[0])))

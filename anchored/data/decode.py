@@ -6,8 +6,9 @@ import io
 import os
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -25,7 +26,8 @@ from anchored.errors import InputError
 Source = bytes | Path | NDArray[np.uint8] | None
 # Only what photographs come in: Pillow would hand some others to outside programs.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
-CHUNK = 32  # pictures a task: enough to hide the cost of the task, few enough to hold
+CHUNK = 32  # pictures a task, enough to hide its cost ...
+CHUNK_BYTES = 2**23  # ... but not more than this takes, as every core has two tasks waiting
 NAMED = 3  # failures named in a note
 
 
@@ -63,38 +65,41 @@ def decode(
     kept: list[int] = []
     failures: dict[int, str] = {}
     whole = 0
-    for position, (result, exact) in enumerate(_results(sources, options)):
-        if options.progress is not None:
-            options.progress(position + 1, count)
-        if isinstance(result, _Failure):
-            if options.strict:
-                raise InputError(f"{name(position)} is not a readable image ({result.reason}).")
-            failures[position] = result.reason
-            continue
-        if images is None:
-            height, width = result.shape[:2]
-            if height != width:
-                raise InputError(f"{name(position)} is not square ({width}x{height} pixels); pass --image-size.")
-            _check_images(count + others, height, width, options)
-            images = np.empty((count, *result.shape), np.uint8)
-        if result.shape != images.shape[1:]:
-            raise InputError(
-                f"the images have different sizes: {images.shape[2]}x{images.shape[1]} ({name(kept[0])}) and "
-                f"{result.shape[1]}x{result.shape[0]} ({name(position)}); pass --image-size."
-            )
-        images[len(kept)] = result
-        kept.append(position)
-        whole += exact
+    # Broken metadata of sound pictures warns. The filters belong to the process, so no worker may set them.
+    with warnings.catch_warnings(), closing(_results(sources, options)) as results:
+        warnings.simplefilter("ignore")
+        for position, (result, exact) in enumerate(results):
+            if options.progress is not None:
+                options.progress(position + 1, count)
+            if isinstance(result, _Failure):
+                if options.strict:
+                    raise InputError(f"{name(position)} is not a readable image ({result.reason}).")
+                failures[position] = result.reason
+                continue
+            if images is None:
+                height, width = result.shape[:2]
+                if height != width:
+                    raise InputError(f"{name(position)} is not square ({width}x{height} pixels); pass --image-size.")
+                _check_images(count + others, height, width, options)
+                images = np.empty((count, *result.shape), np.uint8)
+            if result.shape != images.shape[1:]:
+                raise InputError(
+                    f"the images have different sizes: {images.shape[2]}x{images.shape[1]} ({name(kept[0])}) and "
+                    f"{result.shape[1]}x{result.shape[0]} ({name(position)}); pass --image-size."
+                )
+            images[len(kept)] = result
+            kept.append(position)
+            whole += exact
     if images is None:
         if failures:
             raise InputError(f"none of the {len(failures):,} images is readable; {_named(failures, name)}.")
         raise InputError("there are no images.")
     notes = []
     if failures:
-        notes.append(f"{len(failures):,} of {count:,} images are unreadable and left out: {_named(failures, name)}")
+        notes.append(f"unreadable images, left out: {len(failures):,} of {count:,}: {_named(failures, name)}")
     if options.size is not None and round(options.size / options.crop) > options.size and 0 < whole < len(kept):
         notes.append(
-            f"{whole:,} of {len(kept):,} images had {options.size}x{options.size} pixels already and are whole; the "
+            f"images of {options.size}x{options.size} pixels already, taken whole: {whole:,} of {len(kept):,}; the "
             f"others are cut from the centre of {round(options.size / options.crop)}"
         )
     return Decoded(torch.from_numpy(images[: len(kept)]), torch.tensor(kept, dtype=torch.int64), tuple(notes))
@@ -106,7 +111,9 @@ def _named(failures: dict[int, str], name: Callable[[int], str]) -> str:
     return ", ".join(first) + (f" and {more:,} more" if more else "")
 
 
-def _results(sources: Iterable[Source], options: Options) -> Iterator[tuple[NDArray[np.uint8] | _Failure, bool]]:
+def _results(
+    sources: Iterable[Source], options: Options
+) -> Generator[tuple[NDArray[np.uint8] | _Failure, bool], None, None]:
     """(image or failure, whether it had the size already) of every source, in order."""
 
     def work(chunk: list[Source]) -> list[tuple[NDArray[np.uint8] | _Failure, bool]]:
@@ -115,16 +122,18 @@ def _results(sources: Iterable[Source], options: Options) -> Iterator[tuple[NDAr
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     pending: deque[Future[list[tuple[NDArray[np.uint8] | _Failure, bool]]]] = deque()
     stream = iter(sources)
-    # Filters are set here, not by the workers: they belong to the process. Broken metadata of sound pictures warns.
-    with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
-        warnings.simplefilter("ignore")
+    size = 1  # pictures a task, until it is known what one takes
+    with ThreadPoolExecutor(workers) as pool:
         try:
             while True:
-                while len(pending) < 2 * workers and (chunk := list(islice(stream, CHUNK))):
+                while len(pending) < 2 * workers and (chunk := list(islice(stream, size))):
                     pending.append(pool.submit(work, chunk))
                 if not pending:
                     return
-                yield from pending.popleft().result()
+                done = pending.popleft().result()
+                largest = max((image.nbytes for image, _ in done if isinstance(image, np.ndarray)), default=CHUNK_BYTES)
+                size = max(1, min(CHUNK, CHUNK_BYTES // largest))
+                yield from done
         finally:
             for future in pending:
                 future.cancel()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, ImageSet, Options, title, unlabelled
+from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Options, place, title
 from anchored.data.checks import assemble, check_parts, some
 from anchored.data.decode import Decoded, decode
 from anchored.data.splits import stratified
@@ -35,10 +35,10 @@ class _Part:
 
     def notes(self) -> Iterator[str]:
         if self.loose:
-            yield f"{self.loose:,} images in {self.root.name} lie in no class folder and are left out"
+            yield f"images in no class folder, left out: {self.loose:,} in {_text(self.root.name)}"
         if self.others:
             kinds = ", ".join(sorted(self.others))
-            yield f"{self.others.total():,} files in {self.root.name} are no images ({kinds}) and are left out"
+            yield f"files that are no images, left out: {self.others.total():,} in {_text(self.root.name)} ({kinds})"
 
 
 def load(path: str, options: Options) -> Data:
@@ -79,7 +79,7 @@ def load(path: str, options: Options) -> Data:
     return assemble(name, where, *parts, given.classes, split=how, notes=tuple(notes))
 
 
-def load_unlabelled(path: str, options: Options) -> ImageSet:
+def load_unlabelled(path: str, options: Options) -> Decoded:
     """The images below PATH/test (or val) where there is one, else all images below PATH; no classes needed."""
     root = _root(path)
     parts = _named(root)
@@ -87,12 +87,12 @@ def load_unlabelled(path: str, options: Options) -> ImageSet:
     files = [file for file in _walk(root) if file.suffix.lower() in SUFFIXES]
     if not files:
         raise InputError(f"folder:{path}: there are no images in it ({', '.join(SUFFIXES)}).")
-    return unlabelled(_decode(files, root, options).images)
+    return _decode(files, root, options)
 
 
 def _root(path: str) -> Path:
-    root = Path(path).expanduser()
-    if not root.exists():
+    root = place(path)
+    if not os.path.exists(root):
         raise InputError(f"folder:{path}: there is no such folder.")
     if not root.is_dir():
         raise InputError(f"folder:{path}: that is a file; a folder of class folders is needed.")
@@ -157,7 +157,11 @@ def _scan(root: Path, where: str) -> _Part:
 
 
 def _subfolders(folder: Path) -> list[Path]:
-    return sorted((entry for entry in folder.iterdir() if entry.is_dir() and _seen(entry.name)), key=lambda x: x.name)
+    try:
+        found = [entry for entry in folder.iterdir() if entry.is_dir() and _seen(entry.name)]
+    except OSError as error:
+        raise InputError(f"the folder {_text(str(folder))} cannot be read: {error.strerror}.") from error
+    return sorted(found, key=lambda entry: entry.name)
 
 
 def _seen(name: str) -> bool:

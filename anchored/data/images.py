@@ -9,6 +9,7 @@ from PIL import Image, ImageOps
 from anchored.data.base import INTERPOLATIONS
 
 ORIENTATION = 0x0112  # the EXIF tag
+MAX_RATIO = 16  # of the sides of a picture that is resized as a whole
 _FILTERS = {name: Image.Resampling[name.upper()] for name in INTERPOLATIONS}
 
 
@@ -51,9 +52,16 @@ def fit(image: Image.Image, size: int | None, interpolation: str = "bilinear", c
     if size is None or image.size == (size, size):
         return np.array(image)
     side = max(size, round(size / crop))
+    image = _centre(image, MAX_RATIO * min(image.size))  # what the final cut would drop may be too large to resize
     width, height = image.size
     scale = side / min(width, height)
     target = (max(side, round(width * scale)), max(side, round(height * scale)))
     image = image.resize(target, _FILTERS[interpolation])
-    left, top = (target[0] - size) // 2, (target[1] - size) // 2
-    return np.array(image.crop((left, top, left + size, top + size)))
+    return np.array(_centre(image, size))
+
+
+def _centre(image: Image.Image, side: int) -> Image.Image:
+    """The centre of the picture, no side longer than `side`."""
+    width, height = (min(side, whole) for whole in image.size)
+    left, top = (image.width - width) // 2, (image.height - height) // 2
+    return image.crop((left, top, left + width, top + height)) if (width, height) != image.size else image

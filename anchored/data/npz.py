@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from anchored.data.base import Data, ImageSet, Options, title, unlabelled
+from anchored.data.base import Data, Options, place, title
 from anchored.data.checks import assemble, check_parts, integer_labels
-from anchored.data.decode import check_memory, fit_arrays
+from anchored.data.decode import Decoded, check_memory, fit_arrays
 from anchored.data.splits import stratified
 from anchored.errors import InputError
 
@@ -45,6 +45,7 @@ def load(path: str, options: Options) -> Data:
         classes = tuple(map(str, _read(file, "classes", where).ravel())) if "classes" in file.files else None
         images, labels = _part(file, train_keys, where)
         if test_keys is None:
+            check_parts(where, labels, labels, classes)
             test_rows, train_rows = stratified(labels, TEST_PART, options.seed, classes)
             test_images, test_labels = images[test_rows.numpy()], labels[test_rows]
             images, labels = images[train_rows.numpy()], labels[train_rows]
@@ -58,7 +59,7 @@ def load(path: str, options: Options) -> Data:
     return assemble(f"npz:{title(path)}", where, (train, labels), (test, test_labels), classes, split=how)
 
 
-def load_unlabelled(path: str, options: Options) -> ImageSet:
+def load_unlabelled(path: str, options: Options) -> Decoded:
     """The images of the test part, or of the training part where there is none; labels are not looked at."""
     where = f"npz:{path}"
     with _open(path, where) as file:
@@ -67,13 +68,13 @@ def load_unlabelled(path: str, options: Options) -> ImageSet:
             raise InputError(f"{where}: images are in x_test or test_images; found {', '.join(file.files) or 'none'}.")
         _check_memory(file, [key], options)
         images = _rgb(_read(file, key, where), f"{where}, {key}")
-    return unlabelled(fit_arrays(images, options, name=key).images)
+    return fit_arrays(images, options, name=key)
 
 
 @contextmanager
 def _open(path: str, where: str) -> Iterator[NpzFile]:
-    whole = Path(path).expanduser()
-    if not whole.is_file():
+    whole = place(path)
+    if not os.path.isfile(whole):
         raise InputError(f"{where}: there is no such file.")
     with open(whole, "rb") as opened:
         try:

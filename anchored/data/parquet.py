@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import json
+import os
 import re
 from collections.abc import Iterator
 from itertools import accumulate
@@ -17,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, ImageSet, Options, title, unlabelled
+from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Options, place, title
 from anchored.data.checks import assemble, check_parts, integer_labels, same_classes
 from anchored.data.decode import Decoded, decode
 from anchored.data.splits import stratified
@@ -43,6 +44,7 @@ def load(path: str, options: Options) -> Data:
         classes = same_classes(where, classes, test_classes)
         train_rows, test_rows = torch.arange(len(train_labels)), torch.arange(len(test_labels))
     else:
+        check_parts(where, train_labels, train_labels, classes)
         test_files, test_labels = train_files, train_labels
         test_rows, train_rows = stratified(train_labels, TEST_PART, options.seed, classes)
         how = f"stratified 80 / 20 of {how}, seed {options.seed}"
@@ -54,18 +56,17 @@ def load(path: str, options: Options) -> Data:
     return assemble(name, where, (train, train_labels), (test, test_labels), classes, split=how)
 
 
-def load_unlabelled(path: str, options: Options) -> ImageSet:
-    """The images of the test part, or of everything where there is none, labels -1."""
+def load_unlabelled(path: str, options: Options) -> Decoded:
+    """The images of the test part, or of everything where there is none; labels are not looked at."""
     train_files, test_files, _ = find(path)
-    return unlabelled(_decode(test_files or train_files, None, options).images)
+    return _decode(test_files or train_files, None, options)
 
 
 def find(path: str) -> tuple[list[Path], list[Path], str]:
     """(training files, test files or none, the choice in words). Raises InputError where there is nothing to choose."""
-    whole = Path(path).expanduser()
-    parts = [whole] if whole.exists() else [Path(part).expanduser() for part in path.split(",")]
+    parts = [place(path)] if os.path.exists(place(path)) else [place(part) for part in path.split(",")]
     for part in parts:
-        if not part.exists():
+        if not os.path.exists(part):
             raise InputError(f"parquet:{path}: there is no file or folder {part}.")
     if len(parts) > 2:
         raise InputError(f"parquet:{path}: at most two files, train.parquet,test.parquet; got {len(parts)}.")
@@ -117,7 +118,7 @@ def _count(files: list[Path], root: Path) -> str:
 
 def _name(path: str, train: list[Path], test: list[Path]) -> str:
     """The spec without machine paths: two files are named by both, unless their names say no more than the part."""
-    if Path(path).expanduser().exists():
+    if os.path.exists(place(path)):
         return f"parquet:{title(path)}"
     first, second = title(str(train[0])), title(str(test[0]))
     return f"parquet:{first}" if first == second else f"parquet:{first},{second}"
