@@ -1,187 +1,147 @@
-"""The in-memory augmentation: equal to torchvision's operations image by image, and no draw depends on the batch."""
-
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
+from collections import Counter
 
 import pytest
 import torch
+import torchvision.transforms.functional as TF
 from torch import Tensor
-from torchvision.transforms.v2 import functional as tv
 
 from anchored.augment import AUGMENTATIONS, Pipeline
 from anchored.errors import InputError
 from anchored.preprocess import Preprocess
+from anchored.rng import generator
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-ROOT = Path(__file__).resolve().parents[1]
 
 
-def noise(count: int, height: int = 32, width: int | None = None) -> Tensor:
-    generator = torch.Generator().manual_seed(count)
-    return torch.randint(0, 256, (count, height, width or height, 3), dtype=torch.uint8, generator=generator)
+def pictures(n: int, height: int, width: int, *, grey: bool = False) -> Tensor:
+    shape = (n, height, width, 1 if grey else 3)
+    images = torch.randint(0, 256, shape, generator=generator("pictures", n), dtype=torch.uint8)
+    return images.expand(n, height, width, 3).contiguous()
 
 
 def pixels(x: Tensor) -> Tensor:
-    """The uint8 images [B, H, W, 3] behind a normalised batch."""
-    mean, std = torch.tensor(MEAN), torch.tensor(STD)
-    values = (x.permute(0, 2, 3, 1) * std + mean) * 255
-    assert (values - values.round()).abs().max() < 1e-3  # whole numbers: no interpolation, no clipping
-    return values.round().to(torch.uint8)
+    """uint8 [N, 3, H, W] of what a pipeline of mean 0 and standard deviation 1 gives."""
+    return (x * 255).round().to(torch.uint8)
 
 
-def coordinates(count: int, side: int) -> Tensor:
-    """Equal images whose pixel (i, j) is (i + 1, j + 1, 255): where a pixel came from can be read off a crop."""
-    steps = torch.arange(1, side + 1, dtype=torch.uint8)
-    image = torch.full((side, side, 3), 255, dtype=torch.uint8)
-    image[:, :, 0], image[:, :, 1] = steps[:, None], steps[None, :]
-    return image.expand(count, -1, -1, -1)
+def augmented(images: Tensor, augment: str, *, seed: int = 0, epoch: int = 0) -> Tensor:
+    pipeline = Pipeline(images, (0, 0, 0), (1, 1, 1), augment, seed)
+    return pixels(pipeline.train(torch.arange(len(images)), epoch))
 
 
-def draws(pipeline: Pipeline, epoch: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Row offset, column offset (of the padded image) and flip of every `coordinates` image, read off the result."""
-    side = pipeline.images.shape[1]
-    pad, middle = side // 8, side // 2
-    found = pixels(pipeline.train(torch.arange(len(pipeline.images)), epoch)).long()
-    row = found[:, middle, middle, 0] - 1 - middle + pad
-    flip = found[:, middle, middle, 1] > found[:, middle, middle + 1, 1]
-    # The column shown at position p is p + offset - pad, counted from the right where the image is mirrored.
-    position = torch.where(flip, side - 1 - middle, middle)
-    return row, found[:, middle, middle, 1] - 1 - position + pad, flip
+def candidates(image: Tensor, pad: int) -> dict[tuple[int, int, bool], Tensor]:
+    """Every (row, column, mirrored) crop [3, H, W] of a picture [H, W, 3] padded with black, by torchvision."""
+    picture = image.permute(2, 0, 1)
+    height, width = picture.shape[1:]
+    padded = TF.pad(picture, [pad])
+    found = {}
+    for row in range(2 * pad + 1):
+        for column in range(2 * pad + 1):
+            crop = TF.crop(padded, row, column, height, width)
+            found[row, column, False], found[row, column, True] = crop, TF.hflip(crop)
+    return found
 
 
-@pytest.mark.parametrize(("side", "augment"), [(32, "crop_flip"), (32, "crop"), (28, "crop_flip"), (17, "crop_flip")])
-def test_every_image_is_one_of_torchvisions_crops(side: int, augment: str) -> None:
-    images = noise(60, side)
-    x = Pipeline(images, MEAN, STD, augment, seed=1).train(torch.arange(60), epoch=2)
-    pad = side // 8
-    mirrored = 0
-    for image, got in zip(images.permute(0, 3, 1, 2), x, strict=True):
-        padded = tv.pad(image, [pad] * 4)
-        found = []
-        for row in range(2 * pad + 1):
-            for column in range(2 * pad + 1):
-                crop = tv.crop(padded, row, column, side, side)
-                for flip in (False, True) if augment == "crop_flip" else (False,):
-                    candidate = tv.horizontal_flip(crop) if flip else crop
-                    if torch.equal(pixels(got[None])[0].permute(2, 0, 1), candidate):
-                        found.append((candidate, flip))
-        assert len(found) == 1
-        candidate, flip = found[0]
-        mirrored += flip
-        expected = tv.normalize(tv.to_dtype(candidate, torch.float32, scale=True), list(MEAN), list(STD))
-        assert torch.allclose(got, expected, rtol=0, atol=5e-7)  # rounding: (u / 255 - m) / s against u s' - m'
-    assert mirrored == 0 if augment == "crop" else 10 < mirrored < 50
+SHAPES = [(32, 32, False), (16, 40, False), (40, 24, False), (8, 8, True)]
 
 
-def test_flipping_mirrors_the_crop_that_there_is_without_it() -> None:
-    images, index = noise(80), torch.arange(80)
-    cropped = Pipeline(images, MEAN, STD, "crop", seed=2).train(index, epoch=1)
-    flipped = Pipeline(images, MEAN, STD, "crop_flip", seed=2).train(index, epoch=1)
-    for a, b in zip(cropped, flipped, strict=True):
-        assert torch.equal(a, b) != torch.equal(a.flip(2), b)
+@pytest.mark.parametrize(("height", "width", "grey"), SHAPES)
+@pytest.mark.parametrize("augment", ["crop", "crop_flip"])
+def test_each_image_is_one_crop_by_torchvision(augment: str, height: int, width: int, grey: bool) -> None:
+    images = pictures(24, height, width, grey=grey)
+    places = []
+    for image, result in zip(images, augmented(images, augment), strict=True):
+        same = [place for place, crop in candidates(image, height // 8).items() if torch.equal(crop, result)]
+        assert len(same) == 1
+        places += same
+    # The places are those of the streams documented in the class: rows, columns and mirrors, in this order.
+    stream = generator(0, "augment", 0)
+    rows, columns = (torch.randint(2 * (height // 8) + 1, (24,), generator=stream).tolist() for _ in range(2))
+    flips = (torch.rand(24, generator=stream) < 0.5).tolist()
+    flips = flips if augment == "crop_flip" else [False] * 24
+    assert places == list(zip(rows, columns, flips, strict=True))
 
 
-def test_images_that_are_not_square() -> None:
-    images = noise(40, 16, 24)
-    x = pixels(Pipeline(images, MEAN, STD, "crop_flip", seed=0).train(torch.arange(40), epoch=0))
-    for image, got in zip(images.permute(0, 3, 1, 2), x.permute(0, 3, 1, 2), strict=True):
-        padded = tv.pad(image, [2] * 4)
-        crops = [tv.crop(padded, row, column, 16, 24) for row in range(5) for column in range(5)]
-        assert sum(torch.equal(got, c) or torch.equal(got, tv.horizontal_flip(c)) for c in crops) == 1
+def test_places_are_uniform() -> None:
+    # A picture whose pixels say where they were: red is the row, green the column, both from 1.
+    n, side, pad = 4000, 16, 2
+    grid = torch.arange(1, side + 1, dtype=torch.uint8)
+    image = torch.stack([grid[:, None].expand(side, side), grid.expand(side, side), torch.zeros(side, side)], -1)
+    result = augmented(image.to(torch.uint8).expand(n, side, side, 3).contiguous(), "crop_flip", seed=3)
+    middle = result[:, :, side // 2]
+    rows = middle[:, 0, side // 2].int() - side // 2 + 1
+    mirrored = middle[:, 1, side // 2 - 1] > middle[:, 1, side // 2]
+    columns = torch.where(mirrored, middle[:, 1, side // 2 - 1], middle[:, 1, side // 2]).int() - side // 2 + 1
+    for offsets in (rows, columns):
+        counts = Counter(offsets.tolist())
+        assert set(counts) == set(range(2 * pad + 1))
+        assert all(abs(count - n / 5) < 5 * (n * 0.2 * 0.8) ** 0.5 for count in counts.values())
+    assert abs(float(mirrored.float().mean()) - 0.5) < 5 * 0.5 / n**0.5
 
 
 @pytest.mark.parametrize("augment", AUGMENTATIONS)
-def test_the_batch_an_image_is_in_does_not_matter(augment: str) -> None:
-    pipeline = Pipeline(noise(101), MEAN, STD, augment, seed=5)
-    whole = pipeline.train(torch.arange(101), epoch=3)
-    order = torch.randperm(101, generator=torch.Generator().manual_seed(0))
-    for size in (1, 2, 7, 101):
-        batches = [pipeline.train(index, epoch=3) for index in order.split(size)]
-        assert torch.equal(torch.cat(batches), whole[order])
-    assert torch.equal(pipeline.train(torch.tensor([9, 4, 9, 9]), epoch=3), whole[[9, 4, 9, 9]])
-    assert pipeline.train(torch.empty(0, dtype=torch.int64), epoch=3).shape == (0, 3, 32, 32)
+def test_an_image_does_not_depend_on_its_batch(augment: str) -> None:
+    pipeline = Pipeline(pictures(50, 32, 32), MEAN, STD, augment, seed=1)
+    whole = pipeline.train(torch.arange(50), epoch=2)
+    order = torch.randperm(50, generator=generator("order"))
+    for batch in (order, order[:7], order[7:8], torch.tensor([3, 3, 9])):
+        assert torch.equal(pipeline.train(batch, epoch=2), whole[batch])
 
 
-def test_the_same_seed_and_epoch_give_the_same_bits_in_any_order_of_epochs() -> None:
-    images, index = noise(64), torch.arange(64)
-    first, second = (Pipeline(images, MEAN, STD, "crop_flip", seed=7) for _ in range(2))
-    epochs = [first.train(index, epoch) for epoch in range(3)]
-    torch.manual_seed(123)  # the draws do not come from the global generator...
-    before = torch.random.get_rng_state()
-    assert torch.equal(second.train(index, 2), epochs[2])
-    assert torch.equal(second.train(index, 0), epochs[0])
-    assert torch.equal(first.train(index, 1), epochs[1])
-    assert torch.equal(torch.random.get_rng_state(), before)  # ...and leave it alone
-    other = Pipeline(images, MEAN, STD, "crop_flip", seed=8).train(index, 0)
-    for a, b in ((epochs[0], epochs[1]), (epochs[1], epochs[2]), (epochs[0], other)):
-        same = (a == b).flatten(1).all(1).sum()
-        assert same < 8  # 1 in 162 by chance
+def test_seed_and_epoch_alone_decide() -> None:
+    images, index = pictures(30, 32, 32), torch.arange(30)
+    pipeline = Pipeline(images, MEAN, STD, "crop_flip", seed=1)
+    first, second = pipeline.train(index, 0), pipeline.train(index, 1)
+    torch.manual_seed(9)
+    again = Pipeline(images.clone(), MEAN, STD, "crop_flip", seed=1)
+    assert torch.equal(again.train(index, 1), second) and torch.equal(again.train(index, 0), first)
+    assert torch.equal(pipeline.train(index, 0), first), "going back to an earlier epoch"
+    other = Pipeline(images, MEAN, STD, "crop_flip", seed=2).train(index, 0)
+    for different in (second, other):
+        assert int((different != first).flatten(1).any(1).sum()) > 25
 
 
-def test_offsets_and_flips_are_uniform_and_independent() -> None:
-    count = 16200
-    row, column, flip = draws(Pipeline(coordinates(count, 16), MEAN, STD, "crop_flip", seed=0), epoch=0)
-    counts = torch.bincount((row * 5 + column) * 2 + flip, minlength=50).double()
-    assert len(counts) == 50
-    expected = count / 50
-    chi_square = float(((counts - expected) ** 2 / expected).sum())
-    assert 20 < chi_square < 95  # 49 degrees of freedom: 1e-4 on either side
-    again = draws(Pipeline(coordinates(count, 16), MEAN, STD, "crop_flip", seed=0), epoch=1)
-    for a, b in zip((row, column, flip), again, strict=True):
-        correlation = torch.corrcoef(torch.stack([a.double(), b.double()]))[0, 1]
-        assert abs(float(correlation)) < 4 / count**0.5
+def test_the_global_generator_is_not_used() -> None:
+    before = torch.get_rng_state()
+    augmented(pictures(4, 16, 16), "crop_flip")
+    assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_plain_images_are_those_of_the_evaluation_to_the_bit() -> None:
-    images = noise(50)
-    pipeline = Pipeline(images, MEAN, STD, "crop_flip", seed=0)
-    index = torch.tensor([3, 1, 49, 3])
-    assert torch.equal(pipeline.plain(index), Preprocess(32, MEAN, STD)(images[index]))
-    assert torch.equal(Pipeline(images, MEAN, STD, "none").train(index, epoch=4), pipeline.plain(index))
+@pytest.mark.parametrize(("height", "width", "grey"), SHAPES)
+def test_normalisation(height: int, width: int, grey: bool) -> None:
+    images = pictures(5, height, width, grey=grey)
+    result = Pipeline(images, MEAN, STD).plain(torch.tensor([4, 0]))
+    exact = TF.normalize(images[[4, 0]].permute(0, 3, 1, 2).double() / 255, MEAN, STD)
+    torch.testing.assert_close(result.double(), exact, rtol=0, atol=1e-6)
+    assert result.dtype == torch.float32 and result.is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize("augment", AUGMENTATIONS)
-def test_batches_are_float32_channels_last_and_the_images_stay_as_they_are(augment: str) -> None:
-    images = noise(20)
+def test_training_and_evaluation_normalise_to_the_same_bits() -> None:
+    images = pictures(20, 32, 32)
+    plain = Pipeline(images, MEAN, STD).plain(torch.arange(20))
+    assert torch.equal(plain, Preprocess(32, MEAN, STD)(images))
+    assert torch.equal(plain, Pipeline(images, MEAN, STD, "none").train(torch.arange(20), 5))
+
+
+def test_augmented_batches_are_channels_last_and_the_images_stay() -> None:
+    images = pictures(6, 32, 32)
     kept = images.clone()
-    x = Pipeline(images, MEAN, STD, augment).train(torch.arange(20), epoch=0)
-    assert x.dtype == torch.float32
-    assert x.shape == (20, 3, 32, 32)
-    assert x.is_contiguous(memory_format=torch.channels_last)
-    x.zero_()
+    result = Pipeline(images, MEAN, STD, "crop_flip").train(torch.arange(6), 0)
+    assert result.is_contiguous(memory_format=torch.channels_last)
+    result.zero_()
     assert torch.equal(images, kept)
 
 
-def test_images_too_small_to_pad_are_only_mirrored() -> None:
-    images = noise(64, 4)
-    x = pixels(Pipeline(images, MEAN, STD, "crop_flip").train(torch.arange(64), epoch=0))
-    flipped = [torch.equal(got, image.flip(1)) for got, image in zip(x, images, strict=True)]
-    kept = [torch.equal(got, image) for got, image in zip(x, images, strict=True)]
-    assert all(a != b for a, b in zip(flipped, kept, strict=True))
-    assert 10 < sum(flipped) < 54
+def test_images_under_eight_pixels_are_only_mirrored() -> None:
+    images = pictures(40, 7, 7)
+    result = augmented(images, "crop_flip")
+    picture = images.permute(0, 3, 1, 2)
+    same, mirrored = (result == picture).flatten(1).all(1), (result == picture.flip(3)).flatten(1).all(1)
+    assert bool((same | mirrored).all()) and 5 < int(mirrored.sum()) < 35
 
 
-def test_an_unknown_name_and_an_index_out_of_range_are_refused() -> None:
-    with pytest.raises(InputError, match=r"unknown augmentation 'crop_flp'\. Did you mean 'crop_flip'"):
-        Pipeline(noise(4), MEAN, STD, "crop_flp")
-    with pytest.raises(IndexError):
-        Pipeline(noise(4), MEAN, STD, "none").plain(torch.tensor([4]))
-
-
-def test_the_benchmark_prints_its_table(capsys: pytest.CaptureFixture[str]) -> None:
-    specification = importlib.util.spec_from_file_location("pipeline_benchmark", ROOT / "benchmarks" / "pipeline.py")
-    assert specification is not None and specification.loader is not None
-    benchmark = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(benchmark)
-    threads = torch.get_num_threads()
-    try:
-        ratio = benchmark.main(["--images", "1024", "--repeats", "3", "--workers", "0"])
-    finally:
-        torch.set_num_threads(threads)
-    # One process of a DataLoader is measured on any machine; that ours is faster needs no quiet one (about 30 times).
-    assert ratio > 5
-    table = capsys.readouterr().out
-    assert "1,024 images of 32 px" in table
-    assert "torchvision DataLoader, 0 worker(s)" in table
+def test_unknown_augmentation() -> None:
+    with pytest.raises(InputError, match="unknown augmentation 'crop_flop'"):
+        Pipeline(pictures(1, 8, 8), MEAN, STD, "crop_flop")
