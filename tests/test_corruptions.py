@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy.stats import poisson
 
 from anchored.corruptions import NAMES, corrupt, frost, glass, motion, source, spatter, suite, weather
-from anchored.corruptions.noise import _poisson
+from anchored.corruptions.noise import poisson_levels
 from anchored.corruptions.rng import PeerStreams, Streams
 from anchored.errors import InputError
 
@@ -25,7 +26,11 @@ DETERMINISTIC = {
     "jpeg_compression",
     "gaussian_blur",
     "saturate",
+    "circular_motion_blur",
 }
+BAR = {*suite("c-bar", table="cifar"), *suite("c-bar", table="imagenet")}
+# A threshold decides between pixel and black, and float32 may fall on its other side.
+JUMPS = {"blue_noise_sample"}
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +57,8 @@ def test_result_depends_on_the_position_alone(name: str, images: np.ndarray) -> 
 def test_seed_and_position_change_random_corruptions(name: str, images: np.ndarray) -> None:
     same = np.repeat(images[:1], 6, axis=0)
     first = corrupt(same, name, 3, seed=1)
-    assert len({image.tobytes() for image in first}) >= 5
+    # A permutation of three scales is all that one corruption draws.
+    assert len({image.tobytes() for image in first}) >= (3 if name == "transverse_chromatic_abberation" else 5)
     assert not np.array_equal(first, corrupt(same, name, 3, seed=2))
 
 
@@ -74,7 +80,7 @@ def test_fast_mode_stays_within_one_level(name: str, images: np.ndarray) -> None
         exact = corrupt(images, name, severity, seed=3).astype(int)
         fast = corrupt(images, name, severity, seed=3, exact=False).astype(int)
         difference = np.abs(exact - fast)
-        assert difference.max() <= 1
+        assert (difference > 1).mean() <= (1e-4 if name in JUMPS else 0)
         assert (difference > 0).mean() <= (0.12 if name == "saturate" else 0.04)
 
 
@@ -94,7 +100,7 @@ def test_grey_images_and_other_sizes(name: str, side: int, images: np.ndarray) -
 @pytest.mark.parametrize("name", NAMES)
 def test_landscape_images(name: str, images: np.ndarray) -> None:
     wide = images[:2, :24]
-    if name in ("zoom_blur", "snow"):
+    if name in BAR | {"zoom_blur", "snow"}:
         with pytest.raises(InputError, match="square"):
             corrupt(wide, name, 1, seed=0)
     else:
@@ -144,6 +150,19 @@ def test_bad_options(images: np.ndarray) -> None:
         corrupt(images, "contrast", 1, seed=0, index=[1, 2])
     with pytest.raises(InputError, match="Did you mean 'zoom_blur'"):
         suite("zoomblur")
+    with pytest.raises(InputError, match="needs a table"):
+        suite("c-bar")
+
+
+def test_suites() -> None:
+    """19, 15 of them for the mean corruption error, and two lists of ten that share five."""
+    assert len(suite("c")) == 19 and suite("c-mce") == suite("c")[:15]
+    assert suite("c")[0] == "gaussian_noise" and suite("c")[14:16] == ("jpeg_compression", "speckle_noise")
+    cifar, imagenet = suite("c-bar", table="cifar"), suite("c-bar", table="imagenet")
+    assert len(cifar) == len(imagenet) == 10 and len({*cifar} & {*imagenet}) == 5
+    assert suite("c-bar", table="tiny") == cifar and suite("c-bar", table="inception") == imagenet
+    assert set(NAMES) == {*suite("c"), *cifar, *imagenet} and len(NAMES) == 34
+    assert suite("fog") == ("fog",)
 
 
 def test_tables_by_size_and_by_name(images: np.ndarray) -> None:
@@ -195,20 +214,18 @@ def test_streams_are_uniform_normal_and_independent() -> None:
 
 
 @pytest.mark.parametrize("rate", [3, 12, 500])
-def test_poisson_by_inversion_has_the_poisson_distribution(rate: float) -> None:
-    from scipy.stats import poisson
-
+def test_shot_noise_by_inversion_has_the_poisson_distribution(rate: float) -> None:
+    """A chi-squared test over the levels, which several counts may share."""
+    n = 100_000
     draws = Streams(0, "poisson", 1, np.arange(1), torch.device("cpu"))
     for level in (0, 1, 40, 255):
-        count, _ = _poisson(torch.full((1, 100_000), level, dtype=torch.uint8), float(rate), draws.uniform(100_000))
-        mean = level / 255 * rate
-        probability = poisson.pmf(np.arange(int(count.max()) + 1), mean)
-        expected = probability * 100_000
-        observed = np.bincount(count.flatten().numpy())
+        out = poisson_levels(torch.full((1, n), level, dtype=torch.uint8), rate, draws.uniform(n))
+        observed = np.bincount(out.flatten().numpy(), minlength=256)
+        counts = np.arange(int(rate + 20 * rate**0.5 + 50))
+        levels = (np.minimum(counts / rate, 1) * 255).astype(int)
+        expected = n * np.bincount(levels, poisson.pmf(counts, level / 255 * rate), minlength=256)
+        assert (observed[expected == 0] == 0).all()
         large = expected > 20
-        if level == 0:
-            assert count.max() == 0
-            continue
         chi2 = ((observed - expected)[large] ** 2 / expected[large]).sum()
         assert chi2 < large.sum() + 5 * (2 * large.sum()) ** 0.5
 

@@ -10,15 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anchored.corruptions import frost, tables
-from anchored.corruptions.common import COLOUR, COMMON, SQUARE
+from anchored.corruptions import bar, common, frost, tables
 from anchored.corruptions.job import Corruption, Job
 from anchored.corruptions.rng import Draws, PeerStreams, Streams
 from anchored.errors import InputError, unknown
 
 Images = TypeVar("Images", np.ndarray, Tensor)
 
-NAMES = tuple(COMMON)
+FUNCTIONS = common.COMMON | bar.BAR
+NAMES = tuple(FUNCTIONS)
+COLOUR = common.COLOUR | bar.COLOUR
 MIN_SIDE = 8
 # Values a chunk: its float64 temporaries stay in a core's second-level cache, or fill a GPU.
 _CPU_VALUES, _GPU_VALUES = 200_000, 16_000_000
@@ -27,10 +28,17 @@ _CPU_VALUES, _GPU_VALUES = 200_000, 16_000_000
 def suite(name: str, *, table: str | None = None) -> tuple[str, ...]:
     """The corruptions of a benchmark, in its official order.
 
-    name: `c` (19), `c-mce` (the 15 of the mean corruption error), or one corruption's name.
-    Raises InputError for another name.
+    name: `c` (19), `c-mce` (the 15 of the mean corruption error), `c-bar` (10), or one corruption's name.
+    table: `c-bar` has two lists, one for `cifar` and `tiny`, one for `imagenet` and `inception`.
+    Raises InputError for another name, or for `c-bar` without a table.
     """
-    groups = {"c": NAMES, "c-mce": NAMES[:15]}
+    groups = {"c": tuple(common.COMMON), "c-mce": tuple(common.COMMON)[:15], "c-bar": ()}
+    if table is not None and table not in bar.LISTS:
+        raise unknown("corruption table", table, bar.LISTS)
+    if name == "c-bar":
+        if table is None:
+            raise InputError(f"the suite c-bar needs a table, because its lists differ: {', '.join(bar.LISTS)}")
+        return tuple(bar.LISTS[table])
     if name in groups:
         return groups[name]
     if name in NAMES:
@@ -105,7 +113,7 @@ def corrupt(
         raise unknown("corruption", name, NAMES)
     severity = tables.check_severity(severity)
     count, height, width, channels = images.shape
-    if name in SQUARE and height != width:
+    if (name in common.SQUARE or name in bar.BAR) and height != width:
         raise InputError(f"{name} is defined for square images only, not {height} x {width}")
     chosen, factor = tables.choose(table, height, width)
     positions = _positions(index, count)
@@ -113,7 +121,9 @@ def corrupt(
         raise InputError(f"seed must be an integer, not {seed!r}")
     if peer_seeds is not None and len(peer_seeds) != count:
         raise InputError(f"peer_seeds must have one seed an image ({count}), not {len(peer_seeds)}")
-    parameters = tables.parameters(name, severity, chosen, factor)
+    parameters = (
+        bar.strength(name, severity, chosen) if name in bar.BAR else tables.parameters(name, severity, chosen, factor)
+    )
     textures: tuple[Tensor, ...] = ()
     if name == "frost":
         textures = frost.textures(frost.find(frost_dir), tables.FROST_SCALE[chosen] * factor, height, width)
@@ -131,7 +141,7 @@ def corrupt(
             else:
                 draws = PeerStreams(peer_seeds[part], pixels.device)
             job = Job(parameters, draws, exact, textures)
-            out[part] = _grey_or_colour(COMMON[name], name, pixels[part], job)
+            out[part] = _grey_or_colour(FUNCTIONS[name], name, pixels[part], job)
     return out.numpy() if isinstance(images, np.ndarray) else out
 
 

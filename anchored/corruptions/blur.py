@@ -7,10 +7,12 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
 
 from anchored.corruptions.filters import border_index, gaussian, pad
 from anchored.corruptions.job import Job, levels, near_truncate, unit
+from anchored.corruptions.sparse import MAX_SIDE, apply, axis_matrix, csr
 
 _SMALL_KERNEL = 16
 
@@ -102,11 +104,27 @@ def clipped_zoom(x: Tensor, zoom: float) -> Tensor:
     return out.to(x.dtype)
 
 
+@lru_cache(maxsize=8)
+def _zoom_operator(side: int, zooms: tuple[float, ...]) -> Tensor:
+    """The whole of `zoom_blur` as a sparse matrix [side^2, side^2], float32."""
+    identity = sparse.identity(side * side, format="csr")
+    total = identity.copy()
+    for zoom in zooms:
+        axis = _zoom_axis(side, zoom)
+        if axis is None:
+            total = total + identity
+        else:
+            one = axis_matrix(np.stack(axis[:2], 1), np.stack(axis[2:], 1), side)
+            total = total + sparse.kron(one, one, format="csr")
+    return csr(total / (len(zooms) + 1), torch.float32)
+
+
 def zoom_blur(x: Tensor, job: Job) -> Tensor:
     """The mean of an image and of its zooms by all factors (the factor 1 is among them), in float32."""
+    if not job.exact and x.shape[1] <= MAX_SIDE:
+        return near_truncate(apply(_zoom_operator(x.shape[1], job.params).to(x.device), x))
     value = unit(x).float()
     total = torch.zeros_like(value)
     for zoom in job.params:
         total += clipped_zoom(value, zoom)
-    mean = (value + total) / torch.full((), len(job.params) + 1.0, device=x.device)
-    return levels(mean) if job.exact else near_truncate(mean.mul_(255))
+    return levels((value + total) / torch.full((), len(job.params) + 1.0, device=x.device))

@@ -9,6 +9,9 @@ from anchored.corruptions.filters import gaussian
 from anchored.corruptions.job import Job, levels, near_truncate, unit
 from anchored.corruptions.rng import Draws
 
+# Below this sigma most of a pixel's weight is its own, sums are near integers, and rounding decides them.
+_NARROW = 0.5
+
 
 def displacement(draws: Draws, height: int, width: int, reach: int) -> Tensor:
     """Where every pixel's value comes from after one pass: flat positions in the batch, int64 [n * H * W].
@@ -63,6 +66,6 @@ def glass_blur(x: Tensor, job: Job) -> Tensor:
     moved = gaussian(unit(x), sigma).mul(255).to(torch.uint8)
     for _ in range(passes):
         moved = gather_pixels(moved, displacement(job.draws, height, width, reach))
-    if job.exact:
+    if job.exact or sigma < _NARROW:
         return levels(gaussian(unit(moved), sigma))
     return near_truncate(gaussian(moved.float(), sigma))

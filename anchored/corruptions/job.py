@@ -30,6 +30,11 @@ class Job:
     textures: tuple[Tensor, ...] = ()
 
 
+def real(job: Job) -> torch.dtype:
+    """The floating type of exact or fast mode."""
+    return torch.float64 if job.exact else torch.float32
+
+
 Corruption = Callable[[Tensor, Job], Tensor]
 
 

@@ -43,43 +43,35 @@ def impulse_noise(x: Tensor, job: Job) -> Tensor:
 
 
 @lru_cache(maxsize=16)
-def _poisson_tables(rate: float) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Inverse of the 256 Poisson distributions of means level / 255 * rate.
+def _poisson_tables(rate: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Tables that turn (level, uniform number) into the level of Poisson(level / 255 * rate) / rate.
 
-    Returns the first count of every cell of width 1 / 4096 of the distribution function (flat, int64), the
-    distribution functions (flat, float32), the level that a count becomes (uint8), and the length of a row.
+    Returns the new level for every cell of width 1 / 4096 of the uniform number, -1 where it changes within the cell
+    (int16 [256 * 4096]); the distribution functions of all levels as one rising sequence, that of level l plus l
+    (float64 [256 * counts]); and the new level of every count (uint8 [counts]).
     """
     counts = int(rate + 10 * np.sqrt(rate) + 30)
-    mean = np.arange(256)[:, None] / 255.0 * rate
-    cdf = pdtr(np.arange(counts)[None, :], mean)
+    cdf = pdtr(np.arange(counts)[None, :], np.arange(256)[:, None] / 255.0 * rate)
     cdf[:, -1] = 1.0
-    edges = np.arange(_CELLS) / _CELLS
-    guide = np.stack([np.searchsorted(row, edges, side="right") for row in cdf])
     level = (np.clip(np.arange(counts) / rate, 0, 1) * 255).astype(np.uint8)
-    return (
-        torch.from_numpy(guide.astype(np.int64).ravel()),
-        torch.from_numpy(cdf.astype(np.float32).ravel()),
-        torch.from_numpy(level),
-        counts,
-    )
+    first = np.stack([np.searchsorted(row, np.arange(_CELLS) / _CELLS, side="right") for row in cdf])
+    last = np.concatenate([first[:, 1:], np.full((256, 1), counts - 1)], axis=1)
+    cells = np.where(level[first] == level[last], level[first], -1).astype(np.int16)
+    rising = (cdf + np.arange(256)[:, None]).ravel()
+    return torch.from_numpy(cells.ravel()), torch.from_numpy(rising), torch.from_numpy(level)
 
 
-def _poisson(x: Tensor, rate: float, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """Counts ~ Poisson(x / 255 * rate) by inversion of `uniform`, int64, and the level of every count."""
-    guide, cdf, level, counts = _poisson_tables(rate)
-    guide, cdf, level = guide.to(x.device), cdf.to(x.device), level.to(x.device)
-    row = x.long()
-    count = guide.take((uniform * _CELLS).long().add_(row * _CELLS))
-    row *= counts
-    # Inside a cell the distribution function is climbed; only the two outermost cells hold more than a few counts.
-    below = cdf.take(row + count) <= uniform
-    count += below
-    rest = below.nonzero(as_tuple=True)
-    while len(rest[0]):
-        still = cdf.take(row[rest] + count[rest]) <= uniform[rest]
-        rest = tuple(axis[still] for axis in rest)
-        count[rest] += 1
-    return count, level
+def poisson_levels(x: Tensor, rate: float, uniform: Tensor) -> Tensor:
+    """trunc(255 * min(Poisson(x / 255 * rate) / rate, 1)) by inversion of `uniform` in [0, 1), uint8."""
+    cells, rising, level = (table.to(x.device) for table in _poisson_tables(rate))
+    cell = (uniform * _CELLS).int().add_(x.int().mul_(_CELLS))
+    found = cells.index_select(0, cell.view(-1))
+    out = found.to(torch.uint8)
+    open_cells = (found < 0).nonzero().squeeze(1)
+    row = x.reshape(-1)[open_cells].long()
+    count = torch.searchsorted(rising, uniform.reshape(-1)[open_cells] + row.double(), right=True)
+    out[open_cells] = level[(count - row * len(level)).clamp_(0, len(level) - 1)]
+    return out.view(x.shape)
 
 
 def shot_noise(x: Tensor, job: Job) -> Tensor:
@@ -89,5 +81,4 @@ def shot_noise(x: Tensor, job: Job) -> Tensor:
         means = (unit(x) * job.params).cpu().numpy()
         counts = draws.stack([state.poisson(mean) for state, mean in zip(draws.states, means, strict=True)])
         return levels(counts.double() / job.params)
-    count, level = _poisson(x, float(job.params), draws.uniform(*x.shape[1:]))
-    return level.take(count)
+    return poisson_levels(x, float(job.params), draws.uniform(*x.shape[1:]))

@@ -82,6 +82,10 @@ class Streams:
         """Uniform integers in [low, high), int64 [n, *shape]; the range must be far below 2^24."""
         return (self.uniform(*shape) * (high - low)).long().clamp_(max=high - low - 1).add_(low)
 
+    def child(self) -> Streams:
+        """The streams of a part that the references seed anew: here the same ones."""
+        return self
+
 
 class PeerStreams:
     """The same fields from numpy's legacy `RandomState`, one an image, as the reference codes draw them.
@@ -111,6 +115,10 @@ class PeerStreams:
     def integers(self, low: int, high: int, *shape: int) -> Tensor:
         """Uniform integers in [low, high), int64 [n, *shape]."""
         return self.stack([np.asarray(state.randint(low, high, shape or None)) for state in self.states]).long()
+
+    def child(self) -> PeerStreams:
+        """New streams, seeded by a 32-bit number from each of these."""
+        return PeerStreams([state.randint(low=0, high=2**32) for state in self.states], self.device)
 
 
 Draws = Streams | PeerStreams

@@ -1,0 +1,238 @@
+"""Corruptions of C-bar that move pixels: pinches, ripples, lenses, colour fringes and rotation blur."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anchored.corruptions.filters import gaussian
+from anchored.corruptions.job import TIE, Job, levels, real, truncate
+from anchored.corruptions.resample import cubic_taps, interleave, sample
+from anchored.corruptions.rng import PeerStreams
+from anchored.corruptions.sparse import MAX_SIDE, axis_matrix, csr
+
+
+@lru_cache(maxsize=32)
+def _twirled(side: int, strength: float, dtype: torch.dtype) -> tuple[Tensor, int]:
+    """Positions for both signs of the angle, [sign, row | column, side, side], and the number of cells an axis.
+
+    The side is divided into 5 x 5 cells at 224 px and 3 x 3 otherwise; a rest at the bottom and right stays.
+    """
+    cells = 5 if side == 224 else 3
+    cell = side // cells
+    radius = cell / 2
+    amount = strength * 0.4 / 10 + 0.1
+    own = np.arange(cell) - radius
+    down, right = np.broadcast_arrays(own[:, None], own[None, :])
+    distance = np.sqrt(down**2 + right**2)
+    inside = (distance <= radius) & (np.round(distance, 3) != 0)
+    share = np.where(inside, distance, radius) / radius
+    pull = np.sin(np.pi * 0.5 * share) ** (-amount)
+    positions = np.empty((2, 2, side, side))
+    grid = np.arange(side, dtype=np.float64)
+    for which, sign in enumerate((1, -1)):
+        angle = sign * (strength * (np.pi / 2) / 10) * (1 - share) ** 2
+        cosine, sine = np.cos(angle), np.sin(angle)
+        moved = (down * pull * cosine - right * pull * sine, down * pull * sine + right * pull * cosine)
+        for axis, (shift, straight) in enumerate(zip(moved, (down, right), strict=True)):
+            positions[which, axis] = grid[:, None] if axis == 0 else grid[None, :]
+            for i in range(cells):
+                for j in range(cells):
+                    centre = (i if axis == 0 else j) * cell + radius
+                    part = (slice(i * cell, (i + 1) * cell), slice(j * cell, (j + 1) * cell))
+                    positions[which, axis][part] = np.where(inside, centre + shift, centre + straight)
+    return torch.from_numpy(positions).to(dtype), cells
+
+
+def pinch_and_twirl(x: Tensor, job: Job) -> Tensor:
+    """Discs in a grid of cells, pinched and twirled, each in a random sense."""
+    count, side = x.shape[:2]
+    places, cells = _twirled(side, job.params, real(job))
+    places = places.to(x.device)
+    # The reference numbers the cells column by column.
+    flipped = job.draws.integers(0, 2, cells, cells).transpose(1, 2)
+    cell = side // cells
+    sense = torch.zeros(count, side, side, dtype=torch.bool, device=x.device)
+    grown = flipped.bool().repeat_interleave(cell, 1).repeat_interleave(cell, 2)
+    sense[:, : cells * cell, : cells * cell] = grown
+    rows, columns = (torch.where(sense, places[1, axis], places[0, axis]) for axis in (0, 1))
+    # The reference holds the image in float32 here, and numpy then casts the weights to it.
+    out = sample(x, rows, columns, dtype=torch.float32)
+    return interleave(truncate(out if job.exact else out.add_(TIE)))
+
+
+def ripple(x: Tensor, job: Job) -> Tensor:
+    """Sine waves of displacement along both axes."""
+    count, side = x.shape[:2]
+    draws = job.draws
+    if draws.peer:
+        length, phase = draws.uniform(2).double(), draws.uniform(2).double()
+    else:
+        length, phase = draws.uniform(2, 2).double().unbind(1)
+    length = ((length * (0.3 - 0.1) + 0.1) * side).unsqueeze(-1)
+    phase = (phase * (2 * math.pi)).unsqueeze(-1)
+    axis = torch.arange(side, dtype=torch.float64, device=x.device)
+    place = axis + (job.params * 0.025 / 10 * side) * (2 * math.pi * axis / length + phase).sin()
+    place = place.to(real(job))
+    rows = place[:, 0, :, None].expand(count, side, side)
+    columns = place[:, 1, None, :].expand(count, side, side)
+    out = sample(x, rows, columns)
+    return interleave(truncate(out if job.exact else out.add_(TIE)))
+
+
+def _caustics(side: int, time: Tensor, size: Tensor) -> Tensor:
+    """Light on the floor of a pool in [0, 1], [n, side, side]; float64 because its gradients are magnified."""
+    turn = 6.28318530718
+    point = (torch.arange(side, dtype=torch.float64, device=time.device) / size).remainder_(1).mul_(turn).sub_(250)
+    down, right = point.transpose(1, 2), point
+    row, column = down.expand(-1, -1, side), right.expand(-1, side, -1)
+    light = torch.ones_like(row)
+    for n in range(5):
+        t = time * (1 - 3.5 / (n + 1))
+        row, column = (
+            down + (t - row).cos_().add_((t + column).sin_()),
+            right + (t - column).sin_().add_((t + row).cos_()),
+        )
+        first = down / ((row + t).sin_() / 0.005)
+        second = right / ((column + t).cos_() / 0.005)
+        light = light + first.square_().add_(second.square_()).rsqrt_()
+    light = light.div_(5).pow_(1.4).neg_().add_(1.17)
+    return light.abs_().pow_(8).clamp_(0, 1)
+
+
+def caustic_refraction(x: Tensor, job: Job) -> Tensor:
+    """The image seen through water with caustics: refracted by their slopes and lit by them."""
+    side, draws, dtype = x.shape[1], job.draws, real(job)
+    time, size = (draws.uniform().double() for _ in range(2)) if draws.peer else draws.uniform(2).double().unbind(1)
+    time = (time * 1.5 + 0.5).view(-1, 1, 1)
+    size = (size * 0.5 + 0.75).mul_(side).view(-1, 1, 1)
+    field = gaussian(_caustics(side, time, size), 1.0, "reflect")
+    frame = torch.nn.functional.pad(field, (1, 1, 1, 1))
+    slope_down = frame[:, 2:, 1:-1] - frame[:, :-2, 1:-1]
+    slope_right = frame[:, 1:-1, 2:] - frame[:, 1:-1, :-2]
+    upright = (slope_down.square() + slope_right.square()).add_(1).rsqrt_()
+    eta = 4.0
+    # Snell's law about the normal (slope_down, slope_right, 1) * upright, for light that comes straight down.
+    bend = ((upright.square() - 1) / (eta * eta) + 1).sqrt_().sub_(upright / eta).mul_(upright)
+    bend.masked_fill_(upright >= 1 - 1e-3, 0).mul_(job.params * 0.5 * side / 10)
+    axis = torch.arange(side, dtype=torch.float64, device=x.device)
+    rows = (bend * slope_down).round_(decimals=3).add_(axis[:, None]).to(dtype)
+    columns = (bend * slope_right).round_(decimals=3).add_(axis).to(dtype)
+    light_right, light_down = ((slope * (job.params * 2.0 / 10)).float() for slope in (slope_right, slope_down))
+    if job.exact:
+        return interleave(levels(sample(x, rows, columns, 255.0, torch.float32).sub_(light_right).add_(light_down)))
+    return interleave(truncate(sample(x, rows, columns).add_((light_down - light_right).mul_(255))))
+
+
+@lru_cache(maxsize=64)
+def _fringe_taps(side: int, scale: float) -> tuple[Tensor, Tensor]:
+    """Source pixels and weights [4, side] along one axis of a zoom about the centre."""
+    size = round(side * scale)
+    step = (side - 1) / (size - 1)
+    first = (size - side) // 2
+    index, weights = cubic_taps(np.arange(first, first + side) * step, side)
+    return torch.from_numpy(index.T.copy()), torch.from_numpy(weights.T.copy())
+
+
+@lru_cache(maxsize=64)
+def _fringe_matrix(side: int, scale: float) -> Tensor:
+    index, weights = _fringe_taps(side, scale)
+    return torch.zeros(side, side, dtype=torch.float64).scatter_add_(1, index.T, weights.T).float()
+
+
+def transverse_chromatic_abberation(x: Tensor, job: Job) -> Tensor:
+    """Every channel enlarged by its own factor, smoothed by a cubic B-spline, rounded; the factors are permuted."""
+    draws = job.draws
+    count, side = x.shape[:2]
+    widest = job.params * 0.5 / 10
+    scales = (1.0, 1.0 + widest / 2, 1.0 + widest)
+    if isinstance(draws, PeerStreams):
+        order = draws.stack([state.permutation(3) for state in draws.states])
+    else:
+        order = draws.uniform(3).argsort(1)
+    # order[c] is the scale of channel c; its inverse the channel of every scale.
+    channel = order.argsort(1).view(count, 1, 1, 3).expand(count, side, side, 3)
+    planes = x.gather(3, channel).movedim(3, 1)
+    done = []
+    for k, scale in enumerate(scales):
+        if not job.exact:
+            matrix = _fringe_matrix(side, scale).to(x.device)
+            done.append((matrix @ planes[:, k].float() @ matrix.T).add_(0.5 + TIE))
+            continue
+        index, weights = (part.to(x.device) for part in _fringe_taps(side, scale))
+        plane = planes[:, k].double()
+        total = torch.zeros_like(plane)
+        for i in range(4):
+            rows = plane.index_select(1, index[i]).mul_(weights[i][:, None])
+            for j in range(4):
+                total.add_(rows.index_select(2, index[j]).mul_(weights[j]))
+        done.append(total.add_(0.5))
+    moved = truncate(torch.stack(done, -1))
+    return moved.gather(3, order.view(count, 1, 1, 3).expand(count, side, side, 3))
+
+
+@lru_cache(maxsize=16)
+def _spline_prefilter(side: int) -> Tensor:
+    """The inverse of sampling a cubic B-spline at its knots, mirrored at the edges, float64 [side, side]."""
+    matrix = np.zeros((side, side))
+    for i in range(side):
+        for offset, weight in ((-1, 1 / 6), (0, 4 / 6), (1, 1 / 6)):
+            j = abs(i + offset)
+            matrix[i, 2 * side - 2 - j if j >= side else j] += weight
+    return torch.from_numpy(np.linalg.inv(matrix))
+
+
+_TURNS = 21
+
+
+def _rotation(side: int, degrees: float) -> tuple[np.ndarray, np.ndarray]:
+    """Flat source pixels and weights [side * side, 16] of a rotation about the centre; weights 0 outside."""
+    radians = np.deg2rad(degrees)
+    matrix = np.array([[np.cos(radians), np.sin(radians)], [-np.sin(radians), np.cos(radians)]])
+    middle = np.full(2, (side - 1) / 2)
+    offset = middle - matrix @ middle
+    grid = np.arange(side, dtype=np.float64)
+    rows = matrix[0, 0] * grid[:, None] + matrix[0, 1] * grid + offset[0]
+    columns = matrix[1, 0] * grid[:, None] + matrix[1, 1] * grid + offset[1]
+    inside = (rows >= 0) & (rows <= side - 1) & (columns >= 0) & (columns <= side - 1)
+    row_index, row_weight = cubic_taps(rows.clip(0, side - 1), side)
+    column_index, column_weight = cubic_taps(columns.clip(0, side - 1), side)
+    index = row_index[..., :, None] * side + column_index[..., None, :]
+    weight = row_weight[..., :, None] * column_weight[..., None, :] * inside[..., None, None]
+    return index.reshape(side * side, 16), weight.reshape(side * side, 16)
+
+
+def _rotations(amount: float) -> list[tuple[float, float]]:
+    """Angles in degrees and weights of the 21 rotations."""
+    turns = [2 * i / (_TURNS - 1) - 1 for i in range(_TURNS)]
+    factors = [math.exp(-2 * turn**2) for turn in turns]
+    return [(turn * amount, factor / sum(factors)) for turn, factor in zip(turns, factors, strict=True)]
+
+
+@lru_cache(maxsize=16)
+def _rotation_blur(side: int, amount: float, dtype: torch.dtype) -> Tensor:
+    """The weighted mean of all rotations as one sparse matrix [side^2, side^2] on spline coefficients."""
+    return csr(sum(axis_matrix(*_rotation(side, d), side * side) * f for d, f in _rotations(amount)), dtype)
+
+
+def circular_motion_blur(x: Tensor, job: Job) -> Tensor:
+    """The mean of 21 rotations by up to 1.5 * s degrees either way, Gaussian weights, dark outside; cubic splines."""
+    count, side, _, channels = x.shape
+    dtype, amount = real(job), job.params * 15 / 10
+    prefilter = _spline_prefilter(side).to(x.device, dtype)
+    planes = x.movedim(3, 1).to(dtype).reshape(-1, side, side)
+    coefficients = (prefilter @ planes @ prefilter.T).view(count * channels, side * side).T.contiguous()
+    if side <= MAX_SIDE:
+        blurred = _rotation_blur(side, amount, dtype).to(x.device) @ coefficients
+    else:
+        blurred = torch.zeros_like(coefficients)
+        for degrees, factor in _rotations(amount):
+            index, weight = (torch.from_numpy(part).to(x.device) for part in _rotation(side, degrees))
+            for tap in range(index.shape[1]):
+                blurred += coefficients.index_select(0, index[:, tap]) * (weight[:, tap, None] * factor).to(dtype)
+    blurred = blurred.T.reshape(count, channels, side, side).movedim(1, 3)
+    return truncate(blurred.contiguous() if job.exact else blurred + TIE)
