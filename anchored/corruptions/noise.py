@@ -56,7 +56,7 @@ def _poisson_tables(rate: float) -> tuple[Tensor, Tensor, Tensor]:
     level = (np.clip(np.arange(counts) / rate, 0, 1) * 255).astype(np.uint8)
     first = np.stack([np.searchsorted(row, np.arange(_CELLS) / _CELLS, side="right") for row in cdf])
     last = np.concatenate([first[:, 1:], np.full((256, 1), counts - 1)], axis=1)
-    cells = np.where(level[first] == level[last], level[first], -1).astype(np.int16)
+    cells = np.where(level[first] == level[last], level[first].astype(np.int16), np.int16(-1))
     rising = (cdf + np.arange(256)[:, None]).ravel()
     return torch.from_numpy(cells.ravel()), torch.from_numpy(rising), torch.from_numpy(level)
 
