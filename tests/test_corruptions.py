@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from scipy.stats import poisson
 
-from anchored.corruptions import NAMES, corrupt, frost, glass, motion, source, spatter, suite, weather
+from anchored.corruptions import NAMES, corrupt, frost, glass, motion, source, spatter, suite, tables, weather
 from anchored.corruptions.noise import poisson_levels
 from anchored.corruptions.rng import PeerStreams, Streams
 from anchored.errors import InputError
@@ -108,6 +108,22 @@ def test_landscape_images(name: str, images: np.ndarray) -> None:
         assert out.shape == wide.shape
         # Severity 1 is mild: the picture stays recognisable.
         assert np.corrcoef(out.ravel(), wide.ravel())[0, 1] > 0.7
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_table_on_tiny_and_odd_images(name: str, images: np.ndarray) -> None:
+    """Strengths made for 299 px on 8 px: strong, but defined."""
+    for side in (8, 29):
+        for table in tables.SIDES:
+            for exact in (True, False):
+                out = corrupt(images[:2, :side, :side], name, 5, seed=1, table=table, exact=exact)
+                assert out.shape == (2, side, side, 3)
+
+
+def test_read_only_and_memory_mapped_arrays(images: np.ndarray, tmp_path: Path) -> None:
+    np.save(tmp_path / "images.npy", images)
+    mapped = np.load(tmp_path / "images.npy", mmap_mode="r")
+    np.testing.assert_array_equal(corrupt(mapped, "fog", 2, seed=0), corrupt(images, "fog", 2, seed=0))
 
 
 def test_transposing_commutes_with_separable_corruptions(images: np.ndarray) -> None:

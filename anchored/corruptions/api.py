@@ -128,21 +128,24 @@ def corrupt(
     if name == "frost":
         textures = frost.textures(frost.find(frost_dir), tables.FROST_SCALE[chosen] * factor, height, width)
 
-    pixels = torch.from_numpy(np.ascontiguousarray(images)) if isinstance(images, np.ndarray) else images
-    pixels = pixels.contiguous()
-    out = torch.empty_like(pixels)
-    size = max(1, (_CPU_VALUES if pixels.device.type == "cpu" else _GPU_VALUES) // (height * width * channels))
+    device = images.device if isinstance(images, Tensor) else torch.device("cpu")
+    out: Any = torch.empty_like(images) if isinstance(images, Tensor) else np.empty(images.shape, np.uint8)
+    size = max(1, (_CPU_VALUES if device.type == "cpu" else _GPU_VALUES) // (height * width * channels))
     with torch.inference_mode():
         for start in range(0, count, size):
             part = slice(start, start + size)
             draws: Draws
             if peer_seeds is None:
-                draws = Streams(int(seed), name, severity, positions[part], pixels.device)
+                draws = Streams(int(seed), name, severity, positions[part], device)
             else:
-                draws = PeerStreams(peer_seeds[part], pixels.device)
+                draws = PeerStreams(peer_seeds[part], device)
             job = Job(parameters, draws, exact, textures)
-            out[part] = _grey_or_colour(FUNCTIONS[name], name, pixels[part], job)
-    return out.numpy() if isinstance(images, np.ndarray) else out
+            chunk = images[part]
+            # Copied, because the array may be read-only, a view or on disk.
+            pixels = chunk.contiguous() if isinstance(chunk, Tensor) else torch.from_numpy(np.array(chunk, order="C"))
+            done = _grey_or_colour(FUNCTIONS[name], name, pixels, job)
+            out[part] = done if isinstance(out, Tensor) else done.numpy()
+    return out
 
 
 def _grey_or_colour(function: Corruption, name: str, x: Tensor, job: Job) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anchored.corruptions.filters import gaussian
+from anchored.corruptions.filters import gaussian, pad_both
 from anchored.corruptions.job import TIE, Job, levels, real, truncate
 from anchored.corruptions.resample import cubic_taps, interleave, sample
 from anchored.corruptions.rng import PeerStreams
@@ -111,7 +111,7 @@ def caustic_refraction(x: Tensor, job: Job) -> Tensor:
     time = (time * 1.5 + 0.5).view(-1, 1, 1)
     size = (size * 0.5 + 0.75).mul_(side).view(-1, 1, 1)
     field = gaussian(_caustics(side, time, size), 1.0, "reflect")
-    frame = torch.nn.functional.pad(field, (1, 1, 1, 1))
+    frame = pad_both(field, 1, "zero")
     slope_down = frame[:, 2:, 1:-1] - frame[:, :-2, 1:-1]
     slope_right = frame[:, 1:-1, 2:] - frame[:, 1:-1, :-2]
     upright = (slope_down.square() + slope_right.square()).add_(1).rsqrt_()

@@ -10,7 +10,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from anchored.corruptions.filters import border_index, gaussian, pad
+from anchored.corruptions.filters import border_index, gaussian, pad_both
 from anchored.corruptions.job import Job, levels, near_truncate, unit
 from anchored.corruptions.sparse import MAX_SIDE, apply, axis_matrix, csr
 
@@ -60,7 +60,7 @@ def defocus_blur(x: Tensor, job: Job) -> Tensor:
     exact = job.exact or used.sum() <= _SMALL_KERNEL
     source = unit(x) if exact else x.float()
     height, width = x.shape[1:3]
-    padded = pad(pad(source, margin, margin, 1, "mirror"), margin, margin, 2, "mirror")
+    padded = pad_both(source, margin, "mirror")
     out = torch.zeros_like(source)
     for row, column in zip(*used.nonzero(), strict=True):
         tap = padded.narrow(1, int(row) - reach + margin, height).narrow(2, int(column) - reach + margin, width)
@@ -90,18 +90,24 @@ def _zoom_axis(side: int, zoom: float) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 def clipped_zoom(x: Tensor, zoom: float) -> Tensor:
-    """Zoom into the centre of square images [n, h, h, C] by `zoom`, bilinear with aligned corners; dtype of `x`."""
-    axis = _zoom_axis(x.shape[1], zoom)
+    """Zoom into the centre of [h, h, ...] by `zoom`, bilinear with aligned corners; dtype of `x`.
+
+    The image axes come first, because then a sample is one block of memory.
+    """
+    axis = _zoom_axis(len(x), zoom)
     if axis is None:
         return x
     low, high, first, second = (torch.from_numpy(part).to(x.device) for part in axis)
-    wide = x.double()
-    upper = wide.index_select(1, low).mul_(first[:, None, None])
-    lower = wide.index_select(1, high).mul_(second[:, None, None])
-    out = upper.index_select(2, low).mul_(first[:, None])
-    for rows, columns, weight in ((upper, high, second), (lower, low, first), (lower, high, second)):
-        out += rows.index_select(2, columns).mul_(weight[:, None])
-    return out.to(x.dtype)
+    wide = x.double().flatten(2)
+    total: Tensor | None = None
+    # The products and their order are those of the reference's interpolation.
+    for rows, row_weight in ((low, first), (high, second)):
+        part = wide.index_select(0, rows).mul_(row_weight[:, None, None])
+        for columns, column_weight in ((low, first), (high, second)):
+            tap = part.index_select(1, columns).mul_(column_weight[:, None])
+            total = tap if total is None else total.add_(tap)
+    assert total is not None
+    return total.to(x.dtype).view(x.shape)
 
 
 @lru_cache(maxsize=8)
@@ -123,8 +129,10 @@ def zoom_blur(x: Tensor, job: Job) -> Tensor:
     """The mean of an image and of its zooms by all factors (the factor 1 is among them), in float32."""
     if not job.exact and x.shape[1] <= MAX_SIDE:
         return near_truncate(apply(_zoom_operator(x.shape[1], job.params).to(x.device), x))
-    value = unit(x).float()
+    # Image axes first, then all channels of all images.
+    value = unit(x.permute(1, 2, 0, 3).contiguous()).float()
     total = torch.zeros_like(value)
     for zoom in job.params:
         total += clipped_zoom(value, zoom)
-    return levels((value + total) / torch.full((), len(job.params) + 1.0, device=x.device))
+    mean = (value + total) / torch.full((), len(job.params) + 1.0, device=x.device)
+    return levels(mean).permute(2, 0, 1, 3)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from anchored.corruptions.job import Job, levels, near_truncate, unit
+from anchored.corruptions.resample import interleave, planes
 
 
 def rgb_to_hsv(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -67,9 +68,25 @@ def _brightness_fast(x: Tensor, amount: float) -> Tensor:
 def saturate(x: Tensor, job: Job) -> Tensor:
     """HSV saturation * factor + addend."""
     factor, addend = job.params
-    hue, saturation, value = rgb_to_hsv(unit(x, torch.float64 if job.exact else torch.float32))
-    out = hsv_to_rgb(hue, (saturation * factor + addend).clamp_(0, 1), value)
-    return levels(out) if job.exact else near_truncate(out.mul_(255))
+    if not job.exact:
+        return _saturate_fast(x, factor, addend)
+    hue, saturation, value = rgb_to_hsv(unit(x))
+    return levels(hsv_to_rgb(hue, (saturation * factor + addend).clamp_(0, 1), value))
+
+
+def _saturate_fast(x: Tensor, factor: float, addend: float) -> Tensor:
+    """Every channel's distance to the largest one times new saturation / old saturation."""
+    channels = planes(x)
+    value = channels.amax(0)
+    spread = value - channels.amin(0)
+    stretch = torch.minimum((spread * factor).add_(value, alpha=addend), value).div_(spread)
+    # Grey has no distance to stretch: the addend turns it red.
+    grey = spread == 0
+    stretch.masked_fill_(grey, 0)
+    out = value - (value - channels).mul_(stretch)
+    if addend:
+        out[1:] -= (value * addend) * grey
+    return interleave(near_truncate(out))
 
 
 def contrast(x: Tensor, job: Job) -> Tensor:

@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 
 from anchored.corruptions.filters import border_index, gaussian_weights
-from anchored.corruptions.job import Job, levels, near_truncate, unit
+from anchored.corruptions.job import Job, levels, near_truncate
+from anchored.corruptions.resample import image_starts, interleave, pick, planes
+
+# From this fraction of the side on, a Gaussian's matrix has a low rank.
+_WIDE = 0.04
+# Almost singular maps (large shifts on tiny images) must not overflow 32 bits.
+_FAR = 2**29
 
 
 def affine_maps(height: int, width: int, shifts: np.ndarray) -> np.ndarray:
@@ -31,47 +37,67 @@ def affine_maps(height: int, width: int, shifts: np.ndarray) -> np.ndarray:
     return np.concatenate([inverse, offset], axis=2)
 
 
-def affine(value: Tensor, maps: np.ndarray) -> Tensor:
-    """Bilinear warp of float32 [n, H, W, C], edges mirrored; source positions are multiples of 1 / 32 px.
+def affine(image: Tensor, maps: np.ndarray, exact: bool) -> Tensor:
+    """Bilinear warp of float32 planes [C, n, H, W], edges mirrored; source positions are multiples of 1 / 32 px.
 
     The quantisation is that of the library the benchmark was made with: 10-bit products, rounded to 5 bits.
     """
-    height, width = value.shape[1:3]
-    matrix = torch.from_numpy(maps).to(value.device)
-    x = torch.arange(width, dtype=torch.float64, device=value.device)
-    y = torch.arange(height, dtype=torch.float64, device=value.device)
-    fine = []
+    height, width = image.shape[2:]
+    matrix = torch.from_numpy(maps).to(image.device)
+    x = torch.arange(width, dtype=torch.float64, device=image.device)
+    y = torch.arange(height, dtype=torch.float64, device=image.device)
+    whole, fraction = [], []
     for row in (1, 0):
-        along = (matrix[:, row, :1] * x * 1024).round_()[:, None, :]
-        across = ((matrix[:, row, 1:2] * y + matrix[:, row, 2:]) * 1024).round_()[:, :, None]
-        fine.append((along + across + 16).div_(32).floor_())
-    whole = [(part / 32).floor() for part in fine]
-    fraction = [((part - base * 32) / 32).float() for part, base in zip(fine, whole, strict=True)]
-    taps = [[_mirror(base.long() + k, size) for k in (0, 1)] for base, size in zip(whole, (height, width), strict=True)]
-    return _bilinear(value, taps[0], taps[1], fraction[0], fraction[1])
+        along = (matrix[:, row, :1] * x * 1024).round_().clamp_(-_FAR, _FAR).int()[:, None, :]
+        across = ((matrix[:, row, 1:2] * y + matrix[:, row, 2:]) * 1024).round_().clamp_(-_FAR, _FAR).int()[:, :, None]
+        fine = (along + (across + 16)) >> 5
+        whole.append(fine >> 5)
+        fraction.append((fine & 31).float().mul_(1 / 32))
+    rows, columns = (
+        [_mirror(base, size), _mirror(base + 1, size)] for base, size in zip(whole, (height, width), strict=True)
+    )
+    return _bilinear(image, rows, columns, fraction[0], fraction[1], torch.float32, exact)
 
 
 def _mirror(position: Tensor, size: int) -> Tensor:
-    """Positions reflected into 0..size-1 about the edge pixels."""
-    period = 2 * size - 2
-    position = position.abs().remainder_(period)
-    return torch.minimum(position, period - position)
+    """Integer positions reflected into 0..size-1 about the edge pixels."""
+    last = size - 1
+    low, high = (int(bound) for bound in position.aminmax())
+    if low < -last or high > 2 * last:
+        position = position.remainder(2 * last)
+    # |p| folds at the first pixel, last - |last - p| at the last one.
+    return last - (last - position.abs()).abs_()
 
 
-def _bilinear(value: Tensor, rows: list[Tensor], columns: list[Tensor], down: Tensor, right: Tensor) -> Tensor:
-    """Weighted sum of the pixels at rows[i], columns[j], each [n, H, W]; fractions `down`, `right` in [0, 1]."""
-    count, height, width, channels = value.shape
-    flat = value.reshape(-1, channels)
-    base = torch.arange(count, device=value.device).view(-1, 1, 1) * (height * width)
-    total: Tensor | None = None
-    for i, weight_row in enumerate((1 - down, down)):
-        start = base + rows[i] * width
-        for j, weight_column in enumerate((1 - right, right)):
-            picked = flat.index_select(0, (start + columns[j]).view(-1)).view(value.shape)
-            part = picked * (weight_row * weight_column).unsqueeze(-1)
-            total = part if total is None else total.add_(part)
-    assert total is not None
-    return total
+def _bilinear(
+    image: Tensor,
+    rows: list[Tensor],
+    columns: list[Tensor],
+    down: Tensor,
+    right: Tensor,
+    dtype: torch.dtype,
+    exact: bool,
+) -> Tensor:
+    """Weighted sums of the pixels at rows[i], columns[j] (int32 [n, H, W]) of planes [C, n, H, W], computed in `dtype`.
+
+    down, right: fractions in [0, 1]. exact: the sum of four products, as the references have it.
+    """
+    _, count, height, width = image.shape
+    starts = [row * width + image_starts(count, height * width, image.device) for row in rows]
+    index = [start + column for start in starts for column in columns]
+    out = torch.empty(*image.shape[:2], *down.shape[1:], dtype=dtype, device=image.device)
+    if not exact:
+        for plane, target in zip(image, out, strict=True):
+            a, b, c, d = (pick(plane, where) for where in index)
+            torch.lerp(a.lerp_(b, right), c.lerp_(d, right), down, out=target)
+        return out
+    up, left = 1 - down, 1 - right
+    weights = [up * left, up * right, down * left, down * right]
+    for plane, target in zip(image, out, strict=True):
+        torch.mul(pick(plane, index[0]), weights[0], out=target)
+        for where, weight in zip(index[1:], weights[1:], strict=True):
+            target.add_(pick(plane, where) * weight)
+    return out
 
 
 @lru_cache(maxsize=64)
@@ -86,55 +112,79 @@ def _smoothing_matrix(size: int, sigma: float) -> Tensor:
     return torch.from_numpy(matrix)
 
 
+@lru_cache(maxsize=64)
+def _smoothing_factors(size: int, sigma: float) -> tuple[Tensor, Tensor]:
+    """The smoothing matrix as a product [size, rank] [rank, size], float32: a wide Gaussian has a low rank."""
+    left, values, right = torch.linalg.svd(_smoothing_matrix(size, sigma))
+    rank = int((values > 1e-9).sum())
+    return (left[:, :rank] * values[:rank]).float().contiguous(), right[:rank].float().contiguous()
+
+
 def smooth_field(uniform: Tensor, sigma: float, exact: bool) -> Tensor:
-    """U(-1, 1) fields from uniform [n, H, W], smoothed by a Gaussian of `sigma` pixels."""
-    field = uniform.double() if exact else uniform.float()
-    field = field * 2 - 1
+    """U(-1, 1) fields from uniform [..., H, W], smoothed by a Gaussian of `sigma` pixels."""
+    field = (uniform.double() if exact else uniform.float()) * 2 - 1
     if sigma == 0:
         return field
-    rows, columns = (_smoothing_matrix(size, sigma).to(field) for size in field.shape[1:])
+    height, width = field.shape[-2:]
+    if not exact and sigma > _WIDE * max(height, width):
+        (up, down), (far, near) = (_smoothing_factors(size, sigma) for size in (height, width))
+        core = (down.to(field) @ field) @ near.T.to(field)
+        return up.to(field) @ core @ far.T.to(field)
+    rows, columns = (_smoothing_matrix(size, sigma).to(field) for size in (height, width))
     return rows @ field @ columns.T
 
 
-def _reflect(position: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Two source pixels and the weight of the second for float64 positions, by the border rule of scipy before 1.6.
+def _reflect(position: Tensor, size: int) -> tuple[list[Tensor], Tensor]:
+    """Two source pixels and the weight of the second for real positions, by the border rule of scipy before 1.6.
 
     Positions reflect about the half-sample, except within one pixel outside: there the rule folds to the other side
     of the edge pixel and meets the mirror rule of the taps. The published benchmark has this border.
     """
-    length, period = float(size), 2.0 * size
-    below = torch.where(position < -period, position + period * (-position / period).trunc(), position)
-    below = torch.where(below < -length, below + period, -below - 1)
-    above = position - period * (position / period).trunc()
-    above = torch.where(above >= length, period - above - 1, above)
-    folded = torch.where(position < 0, below, torch.where(position > length - 1, above, position))
-    base = folded.floor()
-    first = base.long()
-    return _mirror(first, size), _mirror(first + 1, size), folded - base
+    low, high = (float(bound) for bound in position.aminmax())
+    if low < 0:
+        below = position
+        if low < -size:
+            below = torch.where(position < -2 * size, position + 2 * size * (-position / (2 * size)).trunc(), position)
+            below = torch.where(below < -size, below + 2 * size, -below - 1)
+        else:
+            below = -position - 1
+        position = torch.where(position < 0, below, position)
+    if high > size - 1:
+        above = position
+        if high >= 2 * size:
+            above = position - 2 * size * (position / (2 * size)).trunc()
+        position = torch.where(above >= size, 2 * size - 1 - above, above)
+    base = position.floor()
+    first = base.int()
+    return [_mirror(first, size), _mirror(first + 1, size)], position - base
 
 
-def displace(value: Tensor, down: Tensor, right: Tensor) -> Tensor:
-    """Bilinear samples of [n, H, W, C] at (y + down, x + right), in float64."""
-    _, height, width, _ = value.shape
-    y = torch.arange(height, dtype=torch.float64, device=value.device)[:, None] + down
-    x = torch.arange(width, dtype=torch.float64, device=value.device) + right
-    top, bottom, fraction_down = _reflect(y, height)
-    left, far, fraction_right = _reflect(x, width)
-    return _bilinear(value, [top, bottom], [left, far], fraction_down, fraction_right)
+def displace(image: Tensor, down: Tensor, right: Tensor, exact: bool) -> Tensor:
+    """Bilinear samples of planes [C, n, H, W] at (y + down, x + right), computed in float64 or, not exact, float32."""
+    height, width = image.shape[2:]
+    dtype = torch.float64 if exact else torch.float32
+    y = torch.arange(height, dtype=dtype, device=image.device)[:, None] + down
+    x = torch.arange(width, dtype=dtype, device=image.device) + right
+    rows, fraction_down = _reflect(y, height)
+    columns, fraction_right = _reflect(x, width)
+    return _bilinear(image, rows, columns, fraction_down, fraction_right, dtype, exact)
 
 
 def elastic_transform(x: Tensor, job: Job) -> Tensor:
     """An affine map from three points shifted by U(-a, a), then displacements alpha * smoothed U(-1, 1)."""
     alpha, sigma, shift = job.params
     height, width = x.shape[1:3]
-    if job.draws.peer:
-        shifts = (job.draws.uniform(3, 2).cpu().numpy() * (2 * shift) - shift).astype(np.float32)
-    else:
-        shifts = (job.draws.uniform(3, 2).cpu().numpy() * np.float32(2 * shift) - np.float32(shift)).astype(np.float32)
-    value = affine(unit(x, torch.float32), affine_maps(height, width, shifts))
+    corners = job.draws.uniform(3, 2).cpu().double().numpy()
+    shifts = (corners * (2 * shift) - shift).astype(np.float32)
+    image = planes(x)
+    if job.exact:
+        image = image / torch.full((), 255.0, device=x.device)
+    image = affine(image, affine_maps(height, width, shifts), job.exact)
     if alpha > 0:
-        right, down = (
-            (smooth_field(job.draws.uniform(height, width), sigma, job.exact) * alpha).float() for _ in range(2)
-        )
-        value = displace(value.double(), down, right).float()
-    return levels(value) if job.exact else near_truncate(value.mul_(255))
+        if job.draws.peer:
+            uniform = torch.stack([job.draws.uniform(height, width) for _ in range(2)], 1)
+        else:
+            uniform = job.draws.uniform(2, height, width)
+        right, down = (smooth_field(uniform, sigma, job.exact) * alpha).float().unbind(1)
+        image = displace(image, down, right, job.exact).float()
+    return interleave(levels(image) if job.exact else near_truncate(image))

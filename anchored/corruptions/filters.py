@@ -39,9 +39,33 @@ def border_index(size: int, before: int, after: int, mode: str) -> np.ndarray:
 
 
 def pad(x: Tensor, before: int, after: int, dim: int, mode: str = "nearest") -> Tensor:
-    """`x` extended along `dim` by the border rule `mode`."""
-    index = torch.from_numpy(border_index(x.shape[dim], before, after, mode)).to(x.device)
-    return x.index_select(dim, index)
+    """`x` extended along `dim` by the border rule `mode` (`zero` too)."""
+    size = x.shape[dim]
+    repeat = 1 if mode == "reflect" else 0
+    if mode in ("mirror", "reflect") and max(before, after) > size - 1 + repeat:
+        index = torch.from_numpy(border_index(size, before, after, mode)).to(x.device)
+        return x.index_select(dim, index)
+    # Block copies: a gather of single pixels would take as long as the filter that follows.
+    shape = list(x.shape)
+    shape[dim] += before + after
+    out = x.new_empty(shape)
+    out.narrow(dim, before, size).copy_(x)
+    for start, length, edge in ((0, before, 0), (before + size, after, size - 1)):
+        if length:
+            border = out.narrow(dim, start, length)
+            if mode == "zero":
+                border.zero_()
+            elif mode == "nearest":
+                border.copy_(x.narrow(dim, edge, 1).expand_as(border))
+            else:
+                first = 1 - repeat if edge == 0 else size - 1 + repeat - length
+                border.copy_(x.narrow(dim, first, length).flip(dim))
+    return out
+
+
+def pad_both(x: Tensor, margin: int, mode: str = "nearest") -> Tensor:
+    """`x` [n, H, W, ...] extended by `margin` on all four sides."""
+    return pad(pad(x, margin, margin, 1, mode), margin, margin, 2, mode)
 
 
 def symmetric_filter(x: Tensor, weights: tuple[float, ...], dim: int, mode: str = "nearest") -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
-from anchored.corruptions.filters import gaussian, gaussian_weights, pad, symmetric_filter
+from anchored.corruptions.filters import gaussian, gaussian_weights, pad_both, symmetric_filter
 from anchored.corruptions.job import Job, levels, unit
 
 _WATER = (175.0, 238.0, 238.0)
@@ -23,44 +23,30 @@ _STEPS = (
 )
 
 
-def _shifted(x: Tensor, dy: int, dx: int, mode: str = "nearest") -> Tensor:
-    """x[y + dy, x + dx] for every pixel of [n, H, W], |dy|, |dx| <= 1, with a border rule."""
-    height, width = x.shape[1:]
-    padded = pad(pad(x, 1, 1, 1, mode), 1, 1, 2, mode)
-    return padded[:, 1 + dy : 1 + dy + height, 1 + dx : 1 + dx + width]
-
-
 def canny(image: Tensor) -> Tensor:
     """Canny edges of uint8 [n, H, W]: 3 x 3 Sobel, L1 norm, thresholds 50 and 150; bool."""
     height, width = image.shape[1:]
-    source = image.to(torch.int32)
-    padded = pad(pad(source, 1, 1, 1), 1, 1, 2)
-    vertical = padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]
-    horizontal = padded[:, :, :-2] + 2 * padded[:, :, 1:-1] + padded[:, :, 2:]
+    padded = pad_both(image.to(torch.int16), 1)
+    vertical = (padded[:, :-2] + padded[:, 2:]).add_(padded[:, 1:-1], alpha=2)
+    horizontal = (padded[:, :, :-2] + padded[:, :, 2:]).add_(padded[:, :, 1:-1], alpha=2)
     dx, dy = vertical[:, :, 2:] - vertical[:, :, :-2], horizontal[:, 2:] - horizontal[:, :-2]
     size = dx.abs() + dy.abs()
-    frame = torch.nn.functional.pad(size, (1, 1, 1, 1))
+    frame = pad_both(size, 1, "zero")
 
     def near(row: int, column: int) -> Tensor:
         return frame[:, 1 + row : 1 + row + height, 1 + column : 1 + column + width]
 
-    across, along = dx.abs() * _TAN_22, dy.abs() << 15
-    steep = along > across + (dx.abs() << 16)
+    wide = dx.abs().int()
+    across, along = wide * _TAN_22, dy.abs().int() << 15
+    steep = along > across + (wide << 16)
     flat = along < across
     falling = (dx ^ dy) < 0
-    peak = torch.where(
-        flat,
-        (size > near(0, -1)) & (size >= near(0, 1)),
-        torch.where(
-            steep,
-            (size > near(-1, 0)) & (size >= near(1, 0)),
-            torch.where(
-                falling,
-                (size > near(-1, 1)) & (size > near(1, -1)),
-                (size > near(-1, -1)) & (size > near(1, 1)),
-            ),
-        ),
-    )
+    horizontal_peak = (size > near(0, -1)) & (size >= near(0, 1))
+    vertical_peak = (size > near(-1, 0)) & (size >= near(1, 0))
+    falling_peak = (size > near(-1, 1)) & (size > near(1, -1))
+    rising_peak = (size > near(-1, -1)) & (size > near(1, 1))
+    diagonal_peak = (falling & falling_peak) | (~falling & rising_peak)
+    peak = (flat & horizontal_peak) | (steep & vertical_peak) | (~(flat | steep) & diagonal_peak)
     weak = peak & (size > _LOW)
     strong = weak & (size > _HIGH)
     return _connected(weak, strong)
@@ -82,9 +68,10 @@ def chamfer(edges: Tensor) -> Tensor:
     distance = torch.where(edges, 0, _FAR).to(torch.int32)
     # The distance is a sum of steps in two neighbouring directions, so one sweep a direction suffices, and the
     # multiples of a step come by doubling.
+    farthest = _FAR
     for dy, dx, cost in _STEPS:
         times = 1
-        while times * cost < _FAR and times * dy < height and times * abs(dx) < width:
+        while times * cost < farthest and times * dy < height and times * abs(dx) < width:
             down, right = times * dy, times * abs(dx)
             here, there = slice(0, height - down), slice(down, height)
             left, far = (slice(0, width - right), slice(right, width))
@@ -94,12 +81,14 @@ def chamfer(edges: Tensor) -> Tensor:
             torch.minimum(two, forward, out=two)
             torch.minimum(one, backward, out=one)
             times *= 2
+        # No step longer than the largest distance left can shorten anything.
+        farthest = int(distance.max())
     return distance
 
 
 def _box_sum(x: Tensor) -> Tensor:
     """Sums over 3 x 3 pixels, edges mirrored."""
-    padded = pad(pad(x, 1, 1, 1, "mirror"), 1, 1, 2, "mirror")
+    padded = pad_both(x, 1, "mirror")
     rows = padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]
     return rows[:, :, :-2] + rows[:, :, 1:-1] + rows[:, :, 2:]
 
@@ -123,15 +112,15 @@ def water(layer: Tensor) -> Tensor:
     """The mask of water drops from uint8 layers [n, H, W], float32 with maximum 1 (NaN where there is no drop)."""
     distance = chamfer(canny(layer))
     near = (_box_sum(distance).double() * (1 / 9 / 65536)).float().long()
-    level = equalise(near)
-    padded = pad(pad(level, 1, 1, 1, "mirror"), 1, 1, 2, "mirror")
+    level = equalise(near).int()
+    padded = pad_both(level, 1, "mirror")
     height, width = level.shape[1:]
 
     def tap(row: int, column: int) -> Tensor:
         return padded[:, 1 + row : 1 + row + height, 1 + column : 1 + column + width]
 
     relief = tap(0, 0) + tap(0, 1) + tap(1, 0) + 2 * tap(1, 1) - 2 * tap(-1, -1) - tap(-1, 0) - tap(0, -1)
-    smooth = (_box_sum(relief.clamp_(0, 255)).double() / 9).round_().float()
+    smooth = (_box_sum(relief.clamp_(0, 255)).float() / 9).round_()
     mask = layer.float() * smooth
     return mask / mask.amax((1, 2), keepdim=True)
 

@@ -21,7 +21,8 @@ def snow(x: Tensor, job: Job) -> Tensor:
         crop, top = zoom_crop(side, zoom)
         noise = torch.zeros(count, side, side, device=x.device)
         noise[:, top : top + crop, top : top + crop] = job.draws.normal(crop, crop)
-    layer = clipped_zoom(noise.double().mul_(scale).add_(loc).unsqueeze(-1), zoom)
+    layer = clipped_zoom(noise.double().mul_(scale).add_(loc).permute(1, 2, 0).contiguous(), zoom)
+    layer = layer.permute(2, 0, 1).unsqueeze(-1).contiguous()
     layer = layer.masked_fill(layer < threshold, 0).clamp_(0, 1).mul_(255).to(torch.uint8)
     angles = job.draws.uniform().double().cpu().numpy() * 90 - 135
     flakes = motion(layer, radius, sigma, angles, job.exact).clamp_(0, 255).to(torch.uint8)
