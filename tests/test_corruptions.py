@@ -44,9 +44,10 @@ def images() -> np.ndarray:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_result_depends_on_the_position_alone(name: str, images: np.ndarray) -> None:
-    whole = corrupt(images, name, 3, seed=7, index=100)
-    parts = np.concatenate([corrupt(images[i : i + 3], name, 3, seed=7, index=100 + i) for i in range(0, 10, 3)])
-    np.testing.assert_array_equal(whole, parts)
+    for exact in (False, True):
+        whole = corrupt(images, name, 3, seed=7, index=100, exact=exact)
+        parts = [corrupt(images[i : i + 3], name, 3, seed=7, index=100 + i, exact=exact) for i in range(0, 10, 3)]
+        np.testing.assert_array_equal(whole, np.concatenate(parts))
     order = np.array([4, 9, 0, 7])
     np.testing.assert_array_equal(whole[order], corrupt(images[order], name, 3, seed=7, index=100 + order))
     assert whole.shape == images.shape and whole.dtype == np.uint8
@@ -72,6 +73,16 @@ def test_tensors_and_arrays_agree_and_stay_untouched(name: str, images: np.ndarr
     strided = corrupt(images[:6:2].transpose(0, 2, 1, 3), name, 2, seed=0)
     np.testing.assert_array_equal(strided, corrupt(images[:6:2].transpose(0, 2, 1, 3).copy(), name, 2, seed=0))
     np.testing.assert_array_equal(images, before)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("name", NAMES)
+def test_cuda_is_at_most_one_level_off(name: str, images: np.ndarray) -> None:
+    on_cpu = corrupt(torch.from_numpy(images), name, 3, seed=0)
+    on_gpu = corrupt(torch.from_numpy(images).cuda(), name, 3, seed=0)
+    assert on_gpu.is_cuda
+    difference = (on_cpu.int() - on_gpu.cpu().int()).abs()
+    assert difference.max() <= 1 and (difference > 0).double().mean() <= 1e-3
 
 
 @pytest.mark.parametrize("name", NAMES)

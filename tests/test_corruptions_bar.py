@@ -193,3 +193,15 @@ def test_ripple_of_a_ramp_shows_its_displacement() -> None:
     assert np.abs(shift).max() <= amplitude + 0.2
     assert np.abs(shift).max() > 0.7 * amplitude
     assert shift.std(axis=2).max() < 0.05  # rows move as a whole
+
+
+def test_rotations_one_by_one_equal_the_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    images = rng.integers(0, 256, (2, 20, 20, 3), dtype=np.uint8)
+    for exact in (True, False):
+        together = corrupt(images, "circular_motion_blur", 5, seed=0, exact=exact)
+        monkeypatch.setattr(bar_warp, "_MAX_TURNED_SIDE", 0)
+        apart = corrupt(images, "circular_motion_blur", 5, seed=0, exact=exact)
+        monkeypatch.undo()
+        difference = np.abs(together.astype(int) - apart)
+        assert difference.max() <= 1 and (difference > 0).mean() < 0.01

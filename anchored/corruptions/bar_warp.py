@@ -13,7 +13,7 @@ from anchored.corruptions.filters import gaussian, pad_both
 from anchored.corruptions.job import TIE, Job, levels, real, truncate
 from anchored.corruptions.resample import cubic_taps, interleave, sample
 from anchored.corruptions.rng import PeerStreams
-from anchored.corruptions.sparse import MAX_SIDE, axis_matrix, csr
+from anchored.corruptions.sparse import axis_matrix, csr
 
 
 @lru_cache(maxsize=32)
@@ -187,6 +187,8 @@ def _spline_prefilter(side: int) -> Tensor:
 
 
 _TURNS = 21
+# 80 MB of matrix; larger images take the rotations one after the other.
+_MAX_TURNED_SIDE = 224
 
 
 def _rotation(side: int, degrees: float) -> tuple[np.ndarray, np.ndarray]:
@@ -213,7 +215,7 @@ def _rotations(amount: float) -> list[tuple[float, float]]:
     return [(turn * amount, factor / sum(factors)) for turn, factor in zip(turns, factors, strict=True)]
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=2)
 def _rotation_blur(side: int, amount: float, dtype: torch.dtype) -> Tensor:
     """The weighted mean of all rotations as one sparse matrix [side^2, side^2] on spline coefficients."""
     return csr(sum(axis_matrix(*_rotation(side, d), side * side) * f for d, f in _rotations(amount)), dtype)
@@ -226,7 +228,7 @@ def circular_motion_blur(x: Tensor, job: Job) -> Tensor:
     prefilter = _spline_prefilter(side).to(x.device, dtype)
     planes = x.movedim(3, 1).to(dtype).reshape(-1, side, side)
     coefficients = (prefilter @ planes @ prefilter.T).view(count * channels, side * side).T.contiguous()
-    if side <= MAX_SIDE:
+    if side <= _MAX_TURNED_SIDE:
         blurred = _rotation_blur(side, amount, dtype).to(x.device) @ coefficients
     else:
         blurred = torch.zeros_like(coefficients)

@@ -11,7 +11,7 @@ from scipy import sparse
 from torch import Tensor
 
 from anchored.corruptions.filters import border_index, gaussian, pad_both
-from anchored.corruptions.job import Job, levels, near_truncate, unit
+from anchored.corruptions.job import TIE, Job, levels, near_truncate, truncate, unit
 from anchored.corruptions.sparse import MAX_SIDE, apply, axis_matrix, csr
 
 _SMALL_KERNEL = 16
@@ -24,48 +24,93 @@ def gaussian_blur(x: Tensor, job: Job) -> Tensor:
     return near_truncate(gaussian(x.float(), job.params))
 
 
-@lru_cache(maxsize=64)
-def disk(radius: float, alias: float) -> np.ndarray:
-    """An anti-aliased disk of `radius` pixels, float32, on a grid of 17 x 17 or, beyond radius 8, 2 * radius + 1."""
+def _filled(radius: float) -> np.ndarray:
+    """The pixels of a disk on a grid of 17 x 17 or, beyond radius 8, of 2 * radius + 1; bool."""
     reach = 8 if radius <= 8 else math.ceil(radius)
     grid = np.arange(-reach, reach + 1)
-    kernel = (grid[:, None] ** 2 + grid[None, :] ** 2 <= radius**2).astype(np.float32)
-    kernel /= kernel.sum()
+    return grid[:, None] ** 2 + grid[None, :] ** 2 <= radius**2
+
+
+def _alias_weights(radius: float, alias: float) -> np.ndarray:
+    """Float32 weights of the small Gaussian that smooths the disk's edge: 3 taps or, beyond radius 8, 5."""
     taps = np.arange(-1, 2) if radius <= 8 else np.arange(-2, 3)
     weights = np.exp(-(taps**2) / (2.0 * alias * alias))
-    weights = (weights / weights.sum()).astype(np.float32)
-    margin = len(taps) // 2
-    # The reflected border of this small blur makes the kernel of radius 8 and 10 sum to more than one; kept.
+    return (weights / weights.sum()).astype(np.float32)
+
+
+@lru_cache(maxsize=64)
+def disk(radius: float, alias: float) -> np.ndarray:
+    """An anti-aliased disk of `radius` pixels, float32 [k, k], k odd."""
+    kernel = _filled(radius).astype(np.float32)
+    kernel /= kernel.sum()
+    weights = _alias_weights(radius, alias)
+    margin = len(weights) // 2
+    size = len(kernel)
+    # The reflected border of this small blur makes the kernels of radius 8 and 10 sum to more than one; kept.
     for axis in (1, 0):
-        index = border_index(kernel.shape[axis], margin, margin, "mirror")
-        padded = kernel.take(index, axis=axis)
-        size = kernel.shape[axis]
-        centre = padded.take(range(margin, margin + size), axis=axis) * weights[margin]
+        padded = kernel.take(border_index(size, margin, margin, "mirror"), axis=axis)
+        shifts = [padded.take(range(k, k + size), axis=axis) for k in range(2 * margin + 1)]
+        kernel = shifts[margin] * weights[margin]
         for k in range(1, margin + 1):
-            pair = padded.take(range(margin + k, margin + k + size), axis=axis) + padded.take(
-                range(margin - k, margin - k + size), axis=axis
-            )
-            centre = centre + pair * weights[margin + k]
-        kernel = centre.astype(np.float32)
+            kernel = kernel + (shifts[margin + k] + shifts[margin - k]) * weights[margin + k]
+        kernel = kernel.astype(np.float32)
     return kernel
 
 
 def defocus_blur(x: Tensor, job: Job) -> Tensor:
     """Correlation with an anti-aliased disk, edges mirrored."""
     kernel = disk(*job.params)
+    # A small kernel meets integers often, and rounding decides them: it stays exact in fast mode.
+    if not job.exact and (np.abs(kernel) > 1e-9).sum() > _SMALL_KERNEL:
+        return _defocus_fast(x, *job.params)
+    used = kernel != 0
     reach = len(kernel) // 2
-    used = np.abs(kernel) > (0 if job.exact else 1e-9)
     margin = int(max(np.abs(axis - reach).max() for axis in used.nonzero()))
-    # A small kernel meets integers often, and rounding decides them: it stays in float64.
-    exact = job.exact or used.sum() <= _SMALL_KERNEL
-    source = unit(x) if exact else x.float()
-    height, width = x.shape[1:3]
+    source = unit(x)
     padded = pad_both(source, margin, "mirror")
     out = torch.zeros_like(source)
     for row, column in zip(*used.nonzero(), strict=True):
-        tap = padded.narrow(1, int(row) - reach + margin, height).narrow(2, int(column) - reach + margin, width)
+        tap = padded[:, row - reach + margin :, column - reach + margin :][:, : x.shape[1], : x.shape[2]]
         out.add_(tap, alpha=float(kernel[row, column]))
-    return levels(out) if exact else near_truncate(out)
+    return levels(out)
+
+
+def _defocus_fast(x: Tensor, radius: float, alias: float) -> Tensor:
+    """The disk as a stack of horizontal runs, each the difference of two running sums; then the small Gaussian.
+
+    The runs are summed in integers. Where the kernel is not their blur (its border, see `disk`), single taps follow.
+    """
+    kernel, filled, weights = disk(radius, alias), _filled(radius), _alias_weights(radius, alias)
+    reach, edge = len(filled) // 2, len(weights) // 2
+    height, width = x.shape[1:3]
+    pixels = x.movedim(3, 1).reshape(-1, height, width).to(torch.int32)
+    margin = reach + edge
+    padded = pad_both(pixels, margin, "mirror")
+    sums = torch.zeros(len(pixels), height + 2 * margin, width + 2 * margin + 1, dtype=torch.int32, device=x.device)
+    torch.cumsum(padded, 2, dtype=torch.int32, out=sums[:, :, 1:])
+    total = torch.zeros(len(pixels), height + 2 * edge, width + 2 * edge, dtype=torch.int32, device=x.device)
+    for row in np.flatnonzero(filled.any(axis=1)).tolist():
+        half = int(filled[row].sum()) // 2
+        band = sums[:, row : row + height + 2 * edge]
+        total += band[:, :, reach + half + 1 :][:, :, : width + 2 * edge]
+        total -= band[:, :, reach - half :][:, :, : width + 2 * edge]
+    out = total.float()
+    for dim, size in ((1, height), (2, width)):
+        smooth = out.narrow(dim, edge, size) * float(weights[edge])
+        for k in range(1, edge + 1):
+            pair = out.narrow(dim, edge - k, size) + out.narrow(dim, edge + k, size)
+            smooth.add_(pair, alpha=float(weights[edge + k]))
+        out = smooth
+    out.div_(int(filled.sum()))
+    blurred = np.pad(filled.astype(float) / filled.sum(), edge)
+    for axis in (0, 1):
+        blurred = sum(w * np.roll(blurred, k - edge, axis) for k, w in enumerate(weights.astype(float)))
+    rest = np.pad(kernel.astype(float), edge) - blurred
+    for row, column in zip(*(np.abs(rest) > 1e-6).nonzero(), strict=True):
+        out.add_(padded[:, row:, column:][:, :height, :width], alpha=float(rest[row, column]))
+    # A kernel whose rounded weights sum to less than one puts flat regions below the integer.
+    side = 1 if kernel.astype(float).sum() >= 1 else -1
+    return truncate(out.add_(side * TIE)).view(len(x), -1, height, width).movedim(1, 3)
 
 
 def zoom_crop(side: int, zoom: float) -> tuple[int, int]:
@@ -110,7 +155,7 @@ def clipped_zoom(x: Tensor, zoom: float) -> Tensor:
     return total.to(x.dtype).view(x.shape)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _zoom_operator(side: int, zooms: tuple[float, ...]) -> Tensor:
     """The whole of `zoom_blur` as a sparse matrix [side^2, side^2], float32."""
     identity = sparse.identity(side * side, format="csr")

@@ -42,7 +42,7 @@ def impulse_noise(x: Tensor, job: Job) -> Tensor:
     return out.masked_fill_(flipped & salt, 255)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=8)
 def _poisson_tables(rate: float) -> tuple[Tensor, Tensor, Tensor]:
     """Tables that turn (level, uniform number) into the level of Poisson(level / 255 * rate) / rate.
 

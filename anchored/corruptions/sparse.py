@@ -10,7 +10,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-# Beyond this side a matrix would take hundreds of megabytes.
+# Beyond this side the matrix of a zoom blur would take over 50 megabytes.
 MAX_SIDE = 320
 
 
