@@ -55,6 +55,17 @@ def test_without_parts_a_stratified_split_is_made_and_said(tmp_path):
     assert load(root).split.startswith("stratified")
 
 
+def test_a_test_folder_without_classes_leaves_the_test_to_val(tmp_path):
+    root = tmp_path / "x"
+    class_folders(root / "train", {"a": 3, "b": 3})
+    class_folders(root, {"test": 4})
+    with pytest.raises(InputError, match="test has 4 images but no folders in it"):
+        load(root)
+    class_folders(root / "val", {"a": 1, "b": 1}, seed=100)
+    data = load(root)
+    assert data.split == "as given (train, val)" and torch.equal(data.test.images, expected([100, 1100]))
+
+
 def test_a_class_may_be_called_train(tmp_path):
     root = class_folders(tmp_path / "vehicles", {"bus": 5, "car": 5, "train": 5})
     assert load(root).classes == ("bus", "car", "train")

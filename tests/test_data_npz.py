@@ -57,6 +57,12 @@ def test_layouts_come_out_alike(tmp_path, images, shown):
     assert data.name == "npz:set" and data.classes == ("a", "b", "c") and data.split == "as given (x_train, x_test)"
 
 
+@pytest.mark.parametrize("classes", [["a", "é"], np.array([b"a", "é".encode()]), np.array([["a"], ["é"]])])
+def test_class_names_are_text_or_bytes(tmp_path, classes):
+    data = load(saved(tmp_path, y_train=LABELS % 2, y_test=LABELS[:6] % 2, classes=classes))
+    assert data.classes == ("a", "é")
+
+
 def test_medmnist_names_and_val_without_test(tmp_path):
     arrays = {"train_images": IMAGES, "train_labels": LABELS, "val_images": IMAGES[:3], "val_labels": LABELS[:3]}
     np.savez(tmp_path / "a.npz", **arrays)

@@ -141,6 +141,8 @@ def _members(name: str, archive: Archive, root: Path, progress: Callable[[int, i
             found = f" ({folder} lacks {', '.join(missing)})"
         if (base / archive.file).is_file():
             return _from_tar(_checked(base / archive.file, archive.md5, archive, root), archive, wanted)
+    if not found and any((root / name).glob("*.parquet")):
+        found = f" (for the parquet files in {root / name} the data is written parquet:{root / name})"
     _download(archive, root, found, progress)
     return _from_tar(_checked(root / archive.file, archive.md5, archive, root), archive, wanted)
 

@@ -109,10 +109,12 @@ def _parts(root: Path, where: str) -> tuple[Path, Path | None]:
     named = _named(root)
     words = {*TRAIN_WORDS, *TEST_WORDS[0], *TEST_WORDS[1]}
     train = next((named[word] for word in TRAIN_WORDS if word in named), None)
-    test = next((named[word] for words in TEST_WORDS for word in words if word in named), None)
+    tests = [named[word] for words in TEST_WORDS for word in words if word in named]
     only_parts = bool(named) and set(named) <= words
     if train is not None and _subfolders(train):
-        return train, test if test is not None and (_subfolders(test) or only_parts) else None
+        # A test folder without classes is what a competition hands out to be labelled: val is the one to use then.
+        sorted_into_classes = [test for test in tests if _subfolders(test)]
+        return train, next(iter(sorted_into_classes or (tests if only_parts else [])), None)
     if only_parts:
         if train is None:
             raise InputError(f"{where}: there is {', '.join(sorted(named))} but no train.")

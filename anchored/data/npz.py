@@ -42,7 +42,7 @@ def load(path: str, options: Options) -> Data:
             )
         test_keys = _pair(file, TEST_KEYS)
         _check_memory(file, [keys[0] for keys in (train_keys, test_keys) if keys], options)
-        classes = tuple(map(str, _read(file, "classes", where).ravel())) if "classes" in file.files else None
+        classes = _names(_read(file, "classes", where)) if "classes" in file.files else None
         images, labels = _part(file, train_keys, where)
         if test_keys is None:
             check_parts(where, labels, labels, classes)
@@ -97,6 +97,11 @@ def _read(file: NpzFile, key: str, where: str) -> NDArray[np.generic]:
     except DAMAGE as error:  # arrays of Python objects are pickles, which can run code: they are never loaded
         raise InputError(f"{where}: the array {key} cannot be read: {error}") from error
     return values
+
+
+def _names(values: NDArray[np.generic]) -> tuple[str, ...]:
+    items: list[object] = values.ravel().tolist()
+    return tuple(item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item) for item in items)
 
 
 def _check_memory(file: NpzFile, keys: list[str], options: Options) -> None:
