@@ -29,9 +29,10 @@ from anchored.progress import Work
 from anchored.recipes import Recipe
 from anchored.report import print_table, summarise, verdict, write_report
 from anchored.rows import Cell, Row, write_rows
-from anchored.train import METHODS, RunConfig, train
+from anchored.train import METHODS, RunConfig, build, placed, reference_set, train
 
 CORRUPTION_SEED = 0  # the test sets are the same for every run, whatever its seed
+CORRUPTED_LIMIT = 2000  # test images a corrupted cell, unless --limit says otherwise
 TRAINING_COST = 3.0  # a training pass of an image costs about three forward passes
 
 
@@ -84,7 +85,7 @@ class Comparison:
                 raise InputError(f"{name.replace('_', '-')} is at least 1; got {value}.")
         for benchmark in self.on:
             if benchmark != "clean":
-                corruptions.suite(benchmark, table="cifar")
+                corruptions.suite(benchmark)
 
     def run_configs(self) -> list[RunConfig]:
         """Every run of the comparison, seed by seed."""
@@ -136,7 +137,7 @@ def compare(
     out = out or Path("runs") / f"compare-{prepared.data.name.replace(':', '-').replace('/', '_')}-{prepared.hash[:8]}"
     _claim(out, settings, prepared, command)
     cells = list(plan(settings, prepared))
-    images = sum(len(cell_set) for _, cell_set in cells)
+    images = sum(len(planned.images) for planned in cells)
     training = len(prepared.data.train) * settings.recipe.epochs * TRAINING_COST
 
     with Work(len(configs) * (training + images), Console(stderr=True)) as work:
@@ -159,8 +160,6 @@ def compare(
                 tick=lambda amount, note: work.advance(TRAINING_COST * amount, note),
             )
             train_set = prepared.data.train
-            from anchored.train import reference_set
-
             runs.save(
                 folder,
                 config,
@@ -176,10 +175,10 @@ def compare(
             (folder / "checkpoint.pt").unlink(missing_ok=True)
         _evaluate(settings, prepared, configs, cells, out, device, work)
 
-    rows = list(_rows(settings, prepared, configs, [cell for cell, _ in cells], out))
+    rows = list(_rows(settings, prepared, configs, [planned.cell for planned in cells], out))
     write_rows(out / "rows.jsonl", rows)
     write_report(out)
-    summary = summarise(rows)
+    summary = summarise(rows, out)
     print_table(summary, console)
     console.print()
     console.print(verdict(summary), highlight=False, markup=False, soft_wrap=True)
@@ -231,39 +230,48 @@ def prepare(settings: Comparison) -> Prepared:
     if len(data.classes) < 2:
         raise InputError(f"a classifier needs at least 2 classes; {data.name} has {len(data.classes)}.")
     # Builds (and, for anchored methods, anchors) the network once, so that a model that cannot be is refused now.
-    from anchored.train import build
-
     for config in {config.method: config for config in settings.run_configs()}.values():
         build(config, len(data.classes), size)
     anomalies = tuple(sources.load_anomalies(spec, like=data, size=size) for spec in settings.anomalies)
     return Prepared(data, validation, preprocess, anomalies, _hash(settings, data))
 
 
-def plan(settings: Comparison, prepared: Prepared) -> Iterator[tuple[Cell, ImageSet]]:
-    """The cells of the evaluation with the (uncorrupted) images each starts from."""
+@dataclass(frozen=True)
+class Planned:
+    """A cell, the images it starts from and their positions in the data set."""
+
+    cell: Cell
+    images: ImageSet
+    index: Tensor
+
+
+def plan(settings: Comparison, prepared: Prepared) -> Iterator[Planned]:
+    """The cells of the evaluation with the (uncorrupted) images each starts from.
+
+    Without a limit the clean test set and the anomalies are taken whole, and 2,000 test images a corrupted cell.
+    """
+
+    def limited(images: ImageSet, n: int | None) -> tuple[ImageSet, Tensor]:
+        index = torch.arange(len(images)) if n is None else sources.limit(images, n, seed=0)
+        return images.subset(index), index
+
     test = prepared.data.test
-    limited = test if settings.limit is None else test.subset(sources.limit(test, settings.limit, seed=0))
-    yield Cell("clean"), limited
+    yield Planned(Cell("clean"), *limited(test, settings.limit))
+    shifted = limited(test, settings.limit or CORRUPTED_LIMIT)
     for benchmark in settings.on:
         if benchmark != "clean":
-            for name in corruptions.suite(benchmark, table=None if benchmark != "c-bar" else _table(prepared)):
+            for name in corruptions.suite(benchmark):
                 for severity in settings.severities:
-                    yield Cell(benchmark, name, severity, "shift"), limited
+                    yield Planned(Cell(benchmark, name, severity, "shift"), *shifted)
     for name, images in prepared.anomalies:
-        if settings.limit is not None and len(images) > settings.limit:
-            images = images.subset(sources.limit(images, settings.limit, seed=0))
-        yield Cell(name, kind="anomaly"), images
-
-
-def _table(prepared: Prepared) -> str:
-    return "cifar" if prepared.preprocess.size <= 48 else "imagenet"
+        yield Planned(Cell(name, kind="anomaly"), *limited(images, settings.limit))
 
 
 def _evaluate(
     settings: Comparison,
     prepared: Prepared,
     configs: list[RunConfig],
-    cells: list[tuple[Cell, ImageSet]],
+    cells: list[Planned],
     out: Path,
     device: torch.device,
     work: Work,
@@ -271,28 +279,28 @@ def _evaluate(
     """Score every run on every cell that has no scores yet; a cell's images are made once for all runs."""
     loaded: dict[str, Any] = {}
     thumbnails: dict[str, Any] = {}
-    for cell, images in cells:
+    for planned in cells:
+        cell, images = planned.cell, planned.images
         missing = [config for config in configs if not _scores_path(out, config, cell).exists()]
         work.skip((len(configs) - len(missing)) * len(images))
         wanted = cell.severity in (None, 3) and not (out / "thumbnails.npz").exists()
         if not missing and not wanted:
             continue
-        tested = _corrupted(cell, images.images)
+        tested = _corrupted(planned)
         if wanted:
             thumbnails[cell.name] = tested[:8].numpy()
         for config in missing:
             if config.run not in loaded:
                 run = runs.load(out / "runs" / config.run)
-                run.net.to(device, memory_format=torch.channels_last)
+                placed(run.net, device)
                 loaded[config.run] = run.predictor(settings.protocol, k=settings.k)
             scores = score(
                 loaded[config.run],
                 tested,
                 images.labels,
-                torch.arange(len(images)),
+                planned.index,
                 prepared.preprocess,
                 device=device,
-                precision=settings.precision,
             )
             write_scores(_scores_path(out, config, cell), scores)
             work.advance(len(images), f"evaluating {config.run} on {cell.name}")
@@ -302,10 +310,11 @@ def _evaluate(
         write_atomic(out / "thumbnails.npz", lambda path: path.write_bytes(stored.getvalue()))
 
 
-def _corrupted(cell: Cell, images: Tensor) -> Tensor:
+def _corrupted(planned: Planned) -> Tensor:
+    cell, images = planned.cell, planned.images.images
     if cell.corruption is None or cell.severity is None:
         return images
-    return corruptions.corrupt(images, cell.corruption, cell.severity, seed=CORRUPTION_SEED)
+    return corruptions.corrupt(images, cell.corruption, cell.severity, seed=CORRUPTION_SEED, index=planned.index)
 
 
 def _scores_path(out: Path, config: RunConfig, cell: Cell) -> Path:

@@ -18,8 +18,8 @@ class Preprocess:
     """
 
     size: int
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
     interpolation: str = "bilinear"
     crop: float = 1.0
     batched: ClassVar[bool] = True

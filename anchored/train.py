@@ -7,6 +7,7 @@ weights and the optimiser.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import time
@@ -41,8 +42,9 @@ class RunConfig:
 
     method: standard | vanilla | masking. masked_target: uniform | label (masking only). masked_bn: "skip" keeps
     masked batches out of the running statistics of batch normalisation, which inference on unmasked tuples uses;
-    "update" lets them in (as the paper's code does). recalibrate_bn: training images used to estimate those statistics again after training, on unmasked
-    tuples; 0 keeps them. references: size of the reference set, None for the whole training set.
+    "update" lets them in (as the paper's code does). recalibrate_bn: training images used to estimate those
+    statistics again after training, on unmasked tuples; 0 keeps them. references: size of the reference set, None
+    for the whole training set.
     """
 
     method: str
@@ -113,6 +115,13 @@ def build(config: RunConfig, classes: int, size: int) -> nn.Module:
             raise InputError(f"{config.model} cannot be anchored: {error}") from error
 
 
+def placed(net: nn.Module, device: torch.device) -> nn.Module:
+    """The network on `device`, its convolutions channels_last in memory (in place)."""
+    net.to(device)
+    net.to(memory_format=torch.channels_last)
+    return net
+
+
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
     """bfloat16 autocast where asked for and where the device computes in it; else float32 as it stands."""
     if precision == "bfloat16" and has_bfloat16(device):
@@ -163,7 +172,7 @@ def train(
     anchoring = None
     if config.anchored:
         anchoring = Anchoring(config.alpha, config.seed, references, config.reference_source, config.schedule)
-    net = build(config, len(data.classes), size).to(device, memory_format=torch.channels_last)
+    net = placed(build(config, len(data.classes), size), device)
     optimiser = _optimiser(net, recipe)
     batch = min(recipe.batch_size, len(images))
     steps = len(images) // batch
@@ -177,7 +186,7 @@ def train(
         start, history = checkpoint["step"], checkpoint["history"]
         meter = Meter(**checkpoint["meter"])
     log.write("start" if checkpoint is None else "resume", step=start)
-    forward = torch.compile(net) if compile else net
+    forward: Any = torch.compile(net) if compile else net
     net.train()
     order, saved, epoch_started = torch.empty(0, dtype=torch.int64), time.monotonic(), time.monotonic()
 
@@ -239,7 +248,7 @@ def train(
                 "history": history,
                 "meter": dataclasses.asdict(meter),
             }
-            write_atomic(folder / "checkpoint.pt", lambda path, state=state: torch.save(state, path))
+            write_atomic(folder / "checkpoint.pt", functools.partial(torch.save, state))
             log.write("checkpoint", step=step + 1)
             saved = time.monotonic()
 
@@ -256,7 +265,7 @@ def _optimiser(net: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
         )
     decayed = [parameter for parameter in parameters if parameter.ndim > 1]
     others = [parameter for parameter in parameters if parameter.ndim <= 1]  # norms and biases
-    groups = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
+    groups: list[dict[str, Any]] = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, recipe.lr, weight_decay=recipe.weight_decay)
 
 
