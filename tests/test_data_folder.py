@@ -66,6 +66,13 @@ def test_a_test_folder_without_classes_leaves_the_test_to_val(tmp_path):
     assert data.split == "as given (train, val)" and torch.equal(data.test.images, expected([100, 1100]))
 
 
+def test_labels_of_a_test_part_with_fewer_classes_are_those_of_train(tmp_path):
+    class_folders(tmp_path / "train", {"a": 2, "b": 2, "c": 2})
+    class_folders(tmp_path / "test", {"c": 2})
+    data = load(tmp_path)
+    assert data.test.labels.tolist() == [2, 2] and data.notes == ("no test images of class a, b",)
+
+
 def test_a_class_may_be_called_train(tmp_path):
     root = class_folders(tmp_path / "vehicles", {"bus": 5, "car": 5, "train": 5})
     assert load(root).classes == ("bus", "car", "train")
@@ -228,6 +235,13 @@ def test_unreadable_pictures_are_left_out_and_named(tmp_path):
     assert str(tmp_path) not in note
     with pytest.raises(InputError, match=r"train/a/001\.png is not a readable image"):
         load(root, strict=True)
+
+
+def test_pictures_that_pillow_gives_to_other_programs_are_left_out(tmp_path):
+    root = class_folders(tmp_path / "x", {"a": 5, "b": 5})
+    Image.fromarray(picture(0)).save(root / "a/000.png", "EPS")
+    (note,) = load(root).notes
+    assert note == "unreadable images, left out: 1 of 8: a/000.png (no known image format)"
 
 
 def test_a_class_left_without_readable_pictures_is_refused(tmp_path):

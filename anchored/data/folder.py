@@ -50,7 +50,7 @@ def load(path: str, options: Options) -> Data:
     where = f"folder:{path}"
     root = _root(path)
     train_root, test_root = _parts(root, where)
-    given = _scan(train_root, where)
+    given = _scan(train_root, where, least=2)
     labels = torch.tensor(given.labels, dtype=torch.int64)
     notes = [*given.notes()]
     if test_root is None:
@@ -59,7 +59,7 @@ def load(path: str, options: Options) -> Data:
         train_files, train_labels = [given.files[row] for row in train_rows.tolist()], labels[train_rows]
         how = f"stratified 80 / 20 of {len(given.files):,} images, seed {options.seed}"
     else:
-        tested = _scan(test_root, where)
+        tested = _scan(test_root, where, least=1)
         strangers = [name for name in tested.classes if name not in given.classes]
         if strangers:
             raise InputError(
@@ -126,7 +126,8 @@ def _named(root: Path) -> dict[str, Path]:
     return {folder.name.lower(): folder for folder in _subfolders(root)}
 
 
-def _scan(root: Path, where: str) -> _Part:
+def _scan(root: Path, where: str, *, least: int) -> _Part:
+    """The class folders of `root`, `least` of them or more."""
     part = _Part(root)
     folders = _subfolders(root)
     part.loose = sum(entry.suffix.lower() in SUFFIXES for entry in root.iterdir() if entry.is_file())
@@ -149,7 +150,7 @@ def _scan(root: Path, where: str) -> _Part:
         part.others += others
     if empty:
         raise InputError(f"{where}: every class folder holds images ({', '.join(SUFFIXES)}); none in {some(empty)}.")
-    if len(folders) == 1:
+    if len(folders) < least:
         inner = _subfolders(folders[0])
         hint = f" Did you mean folder:{folders[0]}, which has {len(inner)} folders?" if len(inner) > 1 else ""
         raise InputError(
