@@ -32,7 +32,7 @@ from anchored.rows import Cell, Row, write_rows
 from anchored.train import METHODS, RunConfig, build, placed, reference_set, train
 
 CORRUPTION_SEED = 0  # the test sets are the same for every run, whatever its seed
-CORRUPTED_LIMIT = 2000  # test images a corrupted cell, unless --limit says otherwise
+CORRUPTED_LIMIT = 1000  # test images a corrupted cell, unless --limit says otherwise
 TRAINING_COST = 3.0  # a training pass of an image costs about three forward passes
 
 
@@ -85,7 +85,7 @@ class Comparison:
                 raise InputError(f"{name.replace('_', '-')} is at least 1; got {value}.")
         for benchmark in self.on:
             if benchmark != "clean":
-                corruptions.suite(benchmark)
+                corruptions.suite(benchmark, table="cifar")
 
     def run_configs(self) -> list[RunConfig]:
         """Every run of the comparison, seed by seed."""
@@ -232,7 +232,8 @@ def prepare(settings: Comparison) -> Prepared:
     # Builds (and, for anchored methods, anchors) the network once, so that a model that cannot be is refused now.
     for config in {config.method: config for config in settings.run_configs()}.values():
         build(config, len(data.classes), size)
-    anomalies = tuple(sources.load_anomalies(spec, like=data, size=size) for spec in settings.anomalies)
+    how: dict[str, Any] = {"root": settings.root, "interpolation": native.interpolation, "crop": native.crop}
+    anomalies = tuple(sources.load_anomalies(spec, like=data, size=size, **how) for spec in settings.anomalies)
     return Prepared(data, validation, preprocess, anomalies, _hash(settings, data))
 
 
@@ -248,19 +249,20 @@ class Planned:
 def plan(settings: Comparison, prepared: Prepared) -> Iterator[Planned]:
     """The cells of the evaluation with the (uncorrupted) images each starts from.
 
-    Without a limit the clean test set and the anomalies are taken whole, and 2,000 test images a corrupted cell.
+    Without a limit the clean test set and the anomalies are taken whole, and 1,000 test images a corrupted cell.
     """
 
     def limited(images: ImageSet, n: int | None) -> tuple[ImageSet, Tensor]:
         index = torch.arange(len(images)) if n is None else sources.limit(images, n, seed=0)
         return images.subset(index), index
 
+    table = "cifar" if prepared.preprocess.size <= 96 else "imagenet"  # which of the two lists of c-bar
     test = prepared.data.test
     yield Planned(Cell("clean"), *limited(test, settings.limit))
     shifted = limited(test, settings.limit or CORRUPTED_LIMIT)
     for benchmark in settings.on:
         if benchmark != "clean":
-            for name in corruptions.suite(benchmark):
+            for name in corruptions.suite(benchmark, table=table):
                 for severity in settings.severities:
                     yield Planned(Cell(benchmark, name, severity, "shift"), *shifted)
     for name, images in prepared.anomalies:
@@ -314,7 +316,9 @@ def _corrupted(planned: Planned) -> Tensor:
     cell, images = planned.cell, planned.images.images
     if cell.corruption is None or cell.severity is None:
         return images
-    return corruptions.corrupt(images, cell.corruption, cell.severity, seed=CORRUPTION_SEED, index=planned.index)
+    return corruptions.corrupt(
+        images, cell.corruption, cell.severity, seed=CORRUPTION_SEED, index=planned.index.numpy()
+    )
 
 
 def _scores_path(out: Path, config: RunConfig, cell: Cell) -> Path:

@@ -76,7 +76,7 @@ def cpu_quick() -> Recipe:
     """anchored compare --model resnet9 --recipe cpu_quick
 
     A small network on a CPU in minutes: one-cycle SGD. On CIFAR-10 expect about 90 % clean for the standard
-    method after 20 epochs (docs/example-cifar10).
+    method with --epochs 20 (docs/example-cifar10.md).
     """
     return Recipe(
         "cpu_quick",
