@@ -1,9 +1,11 @@
 """Train image classifiers on (reference, residual) tuples, and find out whether it helped."""
 
 from anchored.core import Anchored, anchor, anchored_loss, fold
+from anchored.corruptions import corrupt
 from anchored.metrics import energy, smooth_ece
 from anchored.protocols import Predict, Prediction, direct, k_random, one_random, transduction
 from anchored.references import Anchoring, ReferenceSet
+from anchored.runs import Run, load, save
 
 __all__ = [
     "Anchored",
@@ -11,13 +13,17 @@ __all__ = [
     "Predict",
     "Prediction",
     "ReferenceSet",
+    "Run",
     "anchor",
     "anchored_loss",
+    "corrupt",
     "direct",
     "energy",
     "fold",
     "k_random",
+    "load",
     "one_random",
+    "save",
     "smooth_ece",
     "transduction",
 ]

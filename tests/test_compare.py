@@ -69,11 +69,10 @@ def test_own_folder_and_a_pretrained_timm_model(tmp_path: Path) -> None:
     torch.manual_seed(0)
     net = timm.create_model("test_vit", num_classes=7)
     save_file(net.state_dict(), tmp_path / "weights.safetensors")
-    main(
-        ["compare", "--data", f"folder:{tmp_path / 'pictures'}", "--model", "timm:test_vit", "--weights"]
-        + [str(tmp_path / "weights.safetensors"), "--epochs", "1", "--batch-size", "8", "--on", "clean"]
-        + ["--methods", "standard", "masking", "--anomalies", "digits", "--out", str(tmp_path / "out")]
-    )
+    flags = ["--data", f"folder:{tmp_path / 'pictures'}", "--model", "timm:test_vit", "--epochs", "1"]
+    flags += ["--weights", str(tmp_path / "weights.safetensors"), "--batch-size", "8", "--on", "clean"]
+    flags += ["--methods", "standard", "masking", "--anomalies", "digits", "--out", str(tmp_path / "out")]
+    main(["compare", *flags])
     info = json.loads((tmp_path / "out" / "runs" / "masking-uniform-seed0" / "run.json").read_text())
     assert info["config"]["recipe"]["name"] == "finetune" and info["stems"] and info["classes"] == ["cat", "dog"]
 
