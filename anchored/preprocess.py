@@ -25,9 +25,13 @@ class Preprocess:
     batched: ClassVar[bool] = True
 
     def __call__(self, images: Tensor) -> Tensor:
-        scale = 1 / (255 * torch.tensor(self.std, device=images.device))
-        offset = torch.tensor(self.mean, device=images.device) / torch.tensor(self.std, device=images.device)
-        return (images * scale).sub_(offset).permute(0, 3, 1, 2)
+        # Constants repeated along a row make long vectors of the innermost loop: the same bits, several times faster.
+        n, height, width, _ = images.shape
+        std = torch.tensor(self.std, device=images.device)
+        scale = (1 / (255 * std)).repeat(width)
+        offset = (torch.tensor(self.mean, device=images.device) / std).repeat(width)
+        rows = images.reshape(n, height, width * 3)
+        return (rows * scale).sub_(offset).view(n, height, width, 3).permute(0, 3, 1, 2)
 
     def inverse(self, x: Tensor) -> Tensor:
         """uint8 [N, H, W, 3] of normalised images [N, 3, H, W] (rounded, clipped)."""
