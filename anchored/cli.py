@@ -110,6 +110,8 @@ def _compare_parser() -> ArgumentParser:
     add("--k", type=int, default=10, help="references of k_random")
     add("--precision", default="bfloat16", help="bfloat16 (autocast, where the device computes in it) or float32")
     add("--compile", action="store_true", help="torch.compile the training step")
+    add("--strict", action="store_true", help="an unreadable image is an error (else it is left out, and counted)")
+    add("--memory-limit", type=float, help="GiB that decoded images may take (half of the machine's memory)")
     add("--device", default="auto", help="auto, cpu, cuda or mps")
     add("--smoke", action="store_true", help="minutes, not hours: 2 epochs, 5,000 training images, 500 test images")
     add("--out", type=str, help="folder of the results (runs/compare-...)")
@@ -134,7 +136,9 @@ def _predict_parser() -> ArgumentParser:
 
 
 def _compare(flags: Namespace, command: str) -> None:
-    from anchored.compare import Comparison, compare
+    from anchored.compare import compare
+    from anchored.comparison import Comparison
+    from anchored.devices import device
     from anchored.recipes import recipe
 
     given: dict[str, Any] = {name: flags[name] for name in ("epochs", "batch_size", "lr", "alpha", "augmentation")}
@@ -155,6 +159,8 @@ def _compare(flags: Namespace, command: str) -> None:
         compile=flags.compile,
         command=command,
         checkpoint_every=flags.checkpoint_every,
+        strict=flags.strict,
+        memory_limit=None if flags.memory_limit is None else int(flags.memory_limit * 2**30),
     )
 
 
@@ -181,20 +187,6 @@ def _doctor(flags: Namespace, command: str) -> None:
     from anchored.doctor import doctor
 
     doctor()
-
-
-def device(name: str) -> Any:
-    """The torch device of --device; "auto" takes CUDA, then MPS, then the CPU. Raises InputError if it is not there."""
-    import torch
-
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if name == "auto":
-        return torch.device("cuda" if there["cuda"] else "mps" if there["mps"] else "cpu")
-    kind = name.split(":")[0]
-    if kind not in there or not there[kind]:
-        found = ", ".join(key for key, value in there.items() if value)
-        raise InputError(f"device {name!r} is not on this machine. Found: {found}; or auto.")
-    return torch.device(name)
 
 
 COMMANDS = {"compare": _compare, "report": _report, "predict": _predict, "doctor": _doctor}

@@ -15,103 +15,25 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
-from torch import Tensor
 
-from anchored import corruptions, runs
+from anchored import cells, runs
 from anchored import data as sources
+from anchored.cells import CellImages
+from anchored.comparison import Comparison, without_effect
 from anchored.data.base import Data, ImageSet
-from anchored.errors import InputError, unknown
-from anchored.evaluate import anomaly_metrics, known_metrics, read_scores, score, write_scores
+from anchored.devices import placed
+from anchored.errors import InputError
+from anchored.evaluate import anomaly_metrics, evaluate, known_metrics, read_scores, write_scores
 from anchored.files import read_json, write_atomic, write_json
 from anchored.models import create
 from anchored.preprocess import Preprocess
-from anchored.progress import Work
-from anchored.recipes import Recipe
+from anchored.progress import Decoding, Work
+from anchored.protocols import Predict
 from anchored.report import print_table, summarise, verdict, write_report
 from anchored.rows import Cell, Row, write_rows
-from anchored.train import METHODS, RunConfig, build, placed, reference_set, train
+from anchored.train import RunConfig, build, reference_set, train
 
-CORRUPTION_SEED = 0  # the test sets are the same for every run, whatever its seed
-CORRUPTED_LIMIT = 1000  # test images a corrupted cell, unless --limit says otherwise
 TRAINING_COST = 3.0  # a training pass of an image costs about three forward passes
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The settings of one comparison, as resolved; see `anchored compare --help` for their meaning."""
-
-    data: str
-    model: str
-    recipe: Recipe
-    root: str | None = None
-    image_size: int | None = None
-    weights: str = "none"
-    methods: tuple[str, ...] = METHODS
-    masked_target: tuple[str, ...] = ("uniform",)
-    schedule: str = "bernoulli"
-    masked_bn: str = "skip"
-    recalibrate_bn: int = 0
-    reference_source: str = "set"
-    references: int | None = None
-    seeds: tuple[int, ...] = (0,)
-    val_fraction: float = 0.0
-    train_limit: int | None = None
-    on: tuple[str, ...] = ("clean", "c")
-    severities: tuple[int, ...] = (1, 2, 3, 4, 5)
-    anomalies: tuple[str, ...] = ("photos",)
-    limit: int | None = None
-    protocol: str = "one_random"
-    k: int = 10
-    precision: str = "bfloat16"
-
-    def __post_init__(self) -> None:
-        for name in ("methods", "masked_target", "seeds", "severities"):
-            values = getattr(self, name)
-            if not values or len(set(values)) != len(values):
-                raise InputError(f"{name.replace('_', '-')} takes one or more different values; got {list(values)}.")
-        for method in self.methods:
-            if method not in METHODS:
-                raise unknown("method", method, METHODS)
-        for severity in self.severities:
-            if severity not in range(1, 6):
-                raise InputError(f"severities are 1 to 5; got {severity}.")
-        if not 0 <= self.val_fraction < 1:
-            raise InputError(
-                f"val-fraction is the part of the training data held out, in [0, 1); got {self.val_fraction}."
-            )
-        for name in ("limit", "train_limit", "references", "k", "image_size"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name.replace('_', '-')} is at least 1; got {value}.")
-        for benchmark in self.on:
-            if benchmark != "clean":
-                corruptions.suite(benchmark, table="cifar")
-
-    def run_configs(self) -> list[RunConfig]:
-        """Every run of the comparison, seed by seed."""
-        variants = [
-            (method, target)
-            for method in self.methods
-            for target in (self.masked_target if method == "masking" else self.masked_target[:1])
-        ]
-        return [
-            RunConfig(
-                method=method,
-                model=self.model,
-                recipe=self.recipe,
-                seed=seed,
-                weights=self.weights,
-                masked_target=target,
-                schedule=self.schedule,
-                masked_bn=self.masked_bn,
-                recalibrate_bn=self.recalibrate_bn,
-                reference_source=self.reference_source,
-                references=self.references,
-                precision=self.precision,
-            )
-            for seed in self.seeds
-            for method, target in variants
-        ]
 
 
 def compare(
@@ -122,25 +44,32 @@ def compare(
     compile: bool = False,
     command: str = "",
     checkpoint_every: float = 300.0,
+    strict: bool = False,
+    memory_limit: int | None = None,
     console: Console | None = None,
 ) -> Path:
     """Train, evaluate and report; the folder with the results. The same call goes on where it was interrupted.
 
-    out: the folder (default: runs/ and a name made of the settings). Everything that can be wrong with the
-    settings or the data is checked before the first step of training. Raises InputError.
+    out: the folder (default: runs/ and a name made of the settings). strict: an unreadable image is an error.
+    memory_limit: bytes the images may take. Everything that can be wrong with the settings or the data is checked
+    before the first step of training. Raises InputError.
     """
     console = console or Console()
-    configs = settings.run_configs()
-    for note in _without_effect(settings):
+    for note in without_effect(settings):
         warnings.warn(note, stacklevel=2)
-    prepared = prepare(settings)
+    prepared = prepare(settings, strict=strict, memory_limit=memory_limit)
+    settings = prepared.settings
+    errors = Console(stderr=True)
+    for note in prepared.notes:
+        errors.print(f"Note: {note}", highlight=False, markup=False, soft_wrap=True)
+    configs = settings.run_configs()
     out = out or Path("runs") / f"compare-{prepared.data.name.replace(':', '-').replace('/', '_')}-{prepared.hash[:8]}"
-    _claim(out, settings, prepared, command)
-    cells = list(plan(settings, prepared))
-    images = sum(len(planned.images) for planned in cells)
+    _claim(out, prepared, command)
+    planned = plan(settings, prepared)
+    images = sum(map(len, planned))
     training = len(prepared.data.train) * settings.recipe.epochs * TRAINING_COST
 
-    with Work(len(configs) * (training + images), Console(stderr=True)) as work:
+    with Work(len(configs) * (training + images), errors) as work:
         for config in configs:
             folder = out / "runs" / config.run
             if (folder / "run.json").exists():
@@ -173,9 +102,9 @@ def compare(
                 split=prepared.data.split,
             )
             (folder / "checkpoint.pt").unlink(missing_ok=True)
-        _evaluate(settings, prepared, configs, cells, out, device, work)
+        _evaluate(settings, prepared, configs, planned, out, device, work)
 
-    rows = list(_rows(settings, prepared, configs, [planned.cell for planned in cells], out))
+    rows = list(_rows(settings, prepared, configs, planned, out))
     write_rows(out / "rows.jsonl", rows)
     write_report(out)
     summary = summarise(rows, out)
@@ -188,22 +117,28 @@ def compare(
 
 @dataclass(frozen=True)
 class Prepared:
-    """Data, preprocessing and what identifies the comparison."""
+    """Data, preprocessing and what identifies the comparison; `settings` as the data leaves them."""
 
+    settings: Comparison
     data: Data
     validation: ImageSet | None
     preprocess: Preprocess
     anomalies: tuple[tuple[str, ImageSet], ...]
+    notes: tuple[str, ...]
     hash: str
 
 
-def prepare(settings: Comparison) -> Prepared:
+def prepare(settings: Comparison, *, strict: bool = False, memory_limit: int | None = None) -> Prepared:
     """Load and check everything: data, model (built once on the way), anomaly sets, reference set sizes."""
     native = create(settings.model, 10, weights="none", image_size=settings.image_size, seed=0)
-    size = settings.image_size or native.image_size
-    data = sources.load(
-        settings.data, size=size, root=settings.root, interpolation=native.interpolation, crop=native.crop
-    )
+    how: dict[str, Any] = {"root": settings.root, "interpolation": native.interpolation, "crop": native.crop}
+    how |= {"strict": strict, "memory_limit": memory_limit}
+    with Decoding(f"reading {settings.data}") as progress:
+        data = sources.load(settings.data, size=settings.image_size or native.image_size, progress=progress, **how)
+    notes = list(data.notes)
+    if settings.recipe.augmentation == "crop_flip" and not data.flip:
+        settings = dataclasses.replace(settings, recipe=dataclasses.replace(settings.recipe, augmentation="crop"))
+        notes.append(f"no flips: a mirrored image of {data.name} can be another class")
     validation = None
     train_set = data.train
     if settings.train_limit is not None and settings.train_limit < len(train_set):
@@ -211,129 +146,105 @@ def prepare(settings: Comparison) -> Prepared:
     if settings.val_fraction:
         train_set, validation = sources.split(train_set, settings.val_fraction, seed=0)[:2]
     data = dataclasses.replace(data, train=train_set)
+    if len(data.classes) < 2:
+        raise InputError(f"a classifier needs at least 2 classes; {data.name} has {len(data.classes)}.")
+    _check_sizes(settings, len(data.train))
     size = data.train.images.shape[1]
     mean, std = (native.mean, native.std)
     if mean is None or std is None:
         mean, std = sources.channel_statistics(data.train)
     preprocess = Preprocess(size, tuple(mean), tuple(std), native.interpolation, native.crop)
-    for config in settings.run_configs():
-        if config.anchored and config.references is not None and config.references > len(data.train):
-            raise InputError(f"references is at most the {len(data.train)} training images; got {config.references}.")
-    if settings.recalibrate_bn > len(data.train):
-        raise InputError(
-            f"recalibrate-bn is at most the {len(data.train)} training images; got {settings.recalibrate_bn}."
-        )
-    if settings.protocol != "one_random" and settings.k > min(settings.references or len(data.train), 1000):
-        raise InputError(
-            f"k = {settings.k} references are drawn without replacement from the reference set, which is smaller."
-        )
-    if len(data.classes) < 2:
-        raise InputError(f"a classifier needs at least 2 classes; {data.name} has {len(data.classes)}.")
     # Builds (and, for anchored methods, anchors) the network once, so that a model that cannot be is refused now.
-    for config in {config.method: config for config in settings.run_configs()}.values():
+    notes += create(settings.model, len(data.classes), weights=settings.weights, image_size=size, seed=0).notes
+    for config in {config.method: config for config in settings.run_configs() if config.anchored}.values():
         build(config, len(data.classes), size)
-    how: dict[str, Any] = {"root": settings.root, "interpolation": native.interpolation, "crop": native.crop}
-    anomalies = tuple(sources.load_anomalies(spec, like=data, size=size, **how) for spec in settings.anomalies)
-    return Prepared(data, validation, preprocess, anomalies, _hash(settings, data))
+    anomalies = []
+    for spec in settings.anomalies:
+        with Decoding(f"reading {spec}") as progress:
+            anomalies.append(sources.load_anomalies(spec, like=data, size=size, progress=progress, **how))
+    return Prepared(settings, data, validation, preprocess, tuple(anomalies), tuple(notes), _hash(settings, data))
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A cell, the images it starts from and their positions in the data set."""
+def _check_sizes(settings: Comparison, train_size: int) -> None:
+    """Refuse counts of training images that are more than there are."""
+    for name in ("references", "recalibrate_bn"):
+        if (getattr(settings, name) or 0) > train_size:
+            raise InputError(
+                f"{name.replace('_', '-')} is at most the {train_size} training images; got {getattr(settings, name)}."
+            )
+    available = min(settings.references or train_size, runs.STORED_REFERENCES)
+    if settings.protocol != "one_random" and settings.k > available:
+        raise InputError(
+            f"k = {settings.k} references are drawn without replacement from the reference set, of which a run keeps "
+            f"{available}."
+        )
 
-    cell: Cell
-    images: ImageSet
-    index: Tensor
 
-
-def plan(settings: Comparison, prepared: Prepared) -> Iterator[Planned]:
-    """The cells of the evaluation with the (uncorrupted) images each starts from.
+def plan(settings: Comparison, prepared: Prepared) -> list[CellImages]:
+    """The cells of the evaluation.
 
     Without a limit the clean test set and the anomalies are taken whole, and 1,000 test images a corrupted cell.
     """
-
-    def limited(images: ImageSet, n: int | None) -> tuple[ImageSet, Tensor]:
-        index = torch.arange(len(images)) if n is None else sources.limit(images, n, seed=0)
-        return images.subset(index), index
-
-    table = "cifar" if prepared.preprocess.size <= 96 else "imagenet"  # which of the two lists of c-bar
     test = prepared.data.test
-    yield Planned(Cell("clean"), *limited(test, settings.limit))
-    shifted = limited(test, settings.limit or CORRUPTED_LIMIT)
-    for benchmark in settings.on:
-        if benchmark != "clean":
-            for name in corruptions.suite(benchmark, table=table):
-                for severity in settings.severities:
-                    yield Planned(Cell(benchmark, name, severity, "shift"), *shifted)
-    for name, images in prepared.anomalies:
-        yield Planned(Cell(name, kind="anomaly"), *limited(images, settings.limit))
+    return [
+        cells.plain(Cell("clean"), test, settings.limit),
+        *cells.suites(settings.on, settings.severities, test, settings.limit),
+        *(cells.plain(Cell(name, kind="anomaly"), images, settings.limit) for name, images in prepared.anomalies),
+    ]
 
 
 def _evaluate(
     settings: Comparison,
     prepared: Prepared,
     configs: list[RunConfig],
-    cells: list[Planned],
+    planned: list[CellImages],
     out: Path,
     device: torch.device,
     work: Work,
 ) -> None:
-    """Score every run on every cell that has no scores yet; a cell's images are made once for all runs."""
-    loaded: dict[str, Any] = {}
+    """Score every run on every cell that has no scores yet."""
+    loaded: dict[str, Predict] = {}
     thumbnails: dict[str, Any] = {}
-    for planned in cells:
-        cell, images = planned.cell, planned.images
-        missing = [config for config in configs if not _scores_path(out, config, cell).exists()]
+    for images in planned:
+        cell = images.cell
+        missing = [config.run for config in configs if not _scores_path(out, config.run, cell).exists()]
         work.skip((len(configs) - len(missing)) * len(images))
-        wanted = cell.severity in (None, 3) and not (out / "thumbnails.npz").exists()
-        if not missing and not wanted:
-            continue
-        tested = _corrupted(planned)
-        if wanted:
-            thumbnails[cell.name] = tested[:8].numpy()
-        for config in missing:
-            if config.run not in loaded:
-                run = runs.load(out / "runs" / config.run)
+        if cell.severity in (None, 3) and not (out / "thumbnails.npz").exists():
+            thumbnails[cell.name] = images.take(torch.arange(min(8, len(images)))).numpy()
+        for name in missing:
+            if name not in loaded:
+                run = runs.load(out / "runs" / name)
                 placed(run.net, device)
-                loaded[config.run] = run.predictor(settings.protocol, k=settings.k)
-            scores = score(
-                loaded[config.run],
-                tested,
-                images.labels,
-                planned.index,
-                prepared.preprocess,
-                device=device,
-            )
-            write_scores(_scores_path(out, config, cell), scores)
-            work.advance(len(images), f"evaluating {config.run} on {cell.name}")
+                loaded[name] = run.predictor(settings.protocol, k=settings.k)
+        scores = evaluate(
+            {name: loaded[name] for name in missing},
+            images,
+            prepared.preprocess,
+            device=device,
+            tick=lambda amount, name, cell=cell: work.advance(amount, f"evaluating {name} on {cell.name}"),  # type: ignore[misc]
+        )
+        for name, values in scores.items():
+            write_scores(_scores_path(out, name, cell), values)
     if thumbnails:
         stored = io.BytesIO()
         np.savez_compressed(stored, **thumbnails)
         write_atomic(out / "thumbnails.npz", lambda path: path.write_bytes(stored.getvalue()))
 
 
-def _corrupted(planned: Planned) -> Tensor:
-    cell, images = planned.cell, planned.images.images
-    if cell.corruption is None or cell.severity is None:
-        return images
-    return corruptions.corrupt(
-        images, cell.corruption, cell.severity, seed=CORRUPTION_SEED, index=planned.index.numpy()
-    )
-
-
-def _scores_path(out: Path, config: RunConfig, cell: Cell) -> Path:
-    return out / "runs" / config.run / "scores" / f"{cell.name}.parquet"
+def _scores_path(out: Path, run: str, cell: Cell) -> Path:
+    return out / "runs" / run / "scores" / f"{cell.name}.parquet"
 
 
 def _rows(
-    settings: Comparison, prepared: Prepared, configs: list[RunConfig], cells: list[Cell], out: Path
+    settings: Comparison, prepared: Prepared, configs: list[RunConfig], planned: list[CellImages], out: Path
 ) -> Iterator[Row]:
     """Every number of the comparison, from the per-sample scores."""
     for config in configs:
         anchored = config.anchored
-        clean = read_scores(_scores_path(out, config, Cell("clean")))
-        for cell in cells:
-            scores = read_scores(_scores_path(out, config, cell))
+        clean = read_scores(_scores_path(out, config.run, Cell("clean")))
+        for images in planned:
+            cell = images.cell
+            scores = read_scores(_scores_path(out, config.run, cell))
             if cell.kind == "anomaly":
                 values, n, n_other = list(anomaly_metrics(clean, scores)), len(clean["label"]), len(scores["label"])
             else:
@@ -362,7 +273,7 @@ def _rows(
                     benchmark=cell.benchmark,
                     corruption=cell.corruption,
                     severity=cell.severity,
-                    corruption_source=corruptions.source(cell.corruption) if cell.corruption else None,
+                    corruption_source=images.source,
                     preprocess=str(prepared.preprocess),
                     protocol=settings.protocol if anchored else "direct",
                     k=settings.k if anchored and settings.protocol == "k_random" else 1,
@@ -387,14 +298,14 @@ def _hash(settings: Comparison, data: Data) -> str:
     return digest.hexdigest()
 
 
-def _claim(out: Path, settings: Comparison, prepared: Prepared, command: str) -> None:
+def _claim(out: Path, prepared: Prepared, command: str) -> None:
     """Make `out` the folder of this comparison, or check that it is."""
     path = out / "config.json"
     if path.exists():
         before = read_json(path)
         if before.get("config_hash") == prepared.hash:
             return
-        now = json.loads(json.dumps(dataclasses.asdict(settings)))
+        now = json.loads(json.dumps(dataclasses.asdict(prepared.settings)))
         old = before.get("settings", {})
         changed = [f"{key}: {old.get(key)!r} there, {now[key]!r} here" for key in now if old.get(key) != now[key]]
         raise InputError(
@@ -408,11 +319,11 @@ def _claim(out: Path, settings: Comparison, prepared: Prepared, command: str) ->
         {
             "command": command,
             "config_hash": prepared.hash,
-            "settings": dataclasses.asdict(settings),
+            "settings": dataclasses.asdict(prepared.settings),
             "data": {
                 "name": data.name,
                 "split": data.split,
-                "notes": list(data.notes),
+                "notes": list(prepared.notes),
                 "train_size": len(data.train),
                 "validation_size": len(prepared.validation) if prepared.validation else 0,
                 "test_size": len(data.test),
@@ -428,15 +339,3 @@ def _claim(out: Path, settings: Comparison, prepared: Prepared, command: str) ->
 def _epochs_done(folder: Path) -> int:
     path = folder / "metrics.jsonl"
     return len(path.read_text().splitlines()) if path.exists() else 0
-
-
-def _without_effect(settings: Comparison) -> Iterator[str]:
-    """Settings that change nothing, in words."""
-    if "masking" not in settings.methods and settings.masked_target != ("uniform",):
-        yield "--masked-target has no effect without the method masking"
-    if "masking" in settings.methods and settings.recipe.alpha == 0:
-        yield "alpha 0 never masks: masking is the same as vanilla"
-    if settings.methods == ("standard",) and settings.protocol != "one_random":
-        yield "--protocol has no effect on the method standard alone"
-    if settings.limit is not None and settings.limit < 100:
-        yield f"--limit {settings.limit}: accuracies over so few images are coarse"

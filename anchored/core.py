@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from anchored.modes import evaluating
 from anchored.stem import Stem, example_for, find_stems, folded_layer, logits_of, widen
 
 
@@ -82,14 +83,11 @@ class Anchored(nn.Module):
             return [reference] * len(layers)
         for layer in layers:
             layer.watching = True
-        modes = [(module, module.training) for module in self.net.modules()]
-        self.net.eval()  # this pass only looks at what reaches the stems: it must not move running statistics
         try:
-            with torch.no_grad():
+            with evaluating(self.net):  # this pass only looks at what reaches the stems: it moves no statistics
                 self.net(reference)
             return [layer.seen for layer in layers]  # type: ignore[misc]
         finally:
-            _restore(modes)
             for layer in layers:
                 layer.clear()
 
@@ -113,12 +111,8 @@ def anchor(
     if isinstance(model, Anchored):
         raise ValueError("the model is anchored already")
     net = copy.deepcopy(model)
-    modes = [(module, module.training) for module in net.modules()]
-    net.eval()
-    with torch.no_grad():
-        example = example_for(net) if example is None else example
-    names, direct = find_stems(net, example, stem)
-    _restore(modes)
+    with evaluating(net):
+        names, direct = find_stems(net, example_for(net) if example is None else example, stem)
     for name in names:
         layer = net.get_submodule(name)
         if nn.utils.parametrize.is_parametrized(layer):
@@ -183,11 +177,6 @@ def _replace(net: nn.Module, name: str, layer: nn.Module) -> nn.Module:
     parent, _, child = name.rpartition(".")
     setattr(net.get_submodule(parent), child, layer)
     return net
-
-
-def _restore(modes: list[tuple[nn.Module, bool]]) -> None:
-    for module, training in modes:
-        module.training = training
 
 
 def _check(x: Tensor, reference: Tensor) -> None:

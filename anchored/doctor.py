@@ -6,8 +6,8 @@ import os
 
 import torch
 
+from anchored.devices import has_bfloat16
 from anchored.runs import versions
-from anchored.train import has_bfloat16
 
 
 def doctor() -> None:

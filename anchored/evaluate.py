@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anchored import metrics
+from anchored.cells import CellImages
+from anchored.data.base import ImageSet
+from anchored.devices import autocast
 from anchored.files import write_atomic
 from anchored.preprocess import Preprocess
 from anchored.protocols import Predict
-from anchored.train import autocast
 
 Scores = dict[str, NDArray[Any]]
+PART = 1024  # images of a cell that exist at once
 
 
 def score(
@@ -68,6 +71,35 @@ def score(
     scores["confidence"] = scores["confidence"].clip(0, 1)
     scores["correct"] = scores["prediction"] == scores["label"]
     return scores
+
+
+def evaluate(
+    predicts: Mapping[str, Predict],
+    images: CellImages,
+    preprocess: Preprocess,
+    *,
+    device: torch.device,
+    tick: Callable[[int, str], None] = lambda amount, name: None,
+) -> dict[str, Scores]:
+    """The scores of several models on one cell, whose images are made once for all of them, part by part.
+
+    `tick(images, name)` hears of progress.
+    """
+    found: dict[str, list[Scores]] = {name: [] for name in predicts}
+    for positions, pixels in images.parts(PART):
+        for name, predict in predicts.items():
+            labels, index = images.labels[positions], images.index[positions]
+            found[name].append(score(predict, pixels, labels, index, preprocess, device=device))
+            tick(len(positions), name)
+    return {
+        name: {key: np.concatenate([part[key] for part in parts]) for key in parts[0]} for name, parts in found.items()
+    }
+
+
+def accuracy(predict: Predict, images: ImageSet, preprocess: Preprocess, device: torch.device) -> float:
+    """Top-1 in percent."""
+    index = torch.arange(len(images))
+    return 100 * float(score(predict, images.images, images.labels, index, preprocess, device=device)["correct"].mean())
 
 
 def write_scores(path: Path, scores: Scores) -> None:

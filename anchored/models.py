@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anchored.errors import InputError, unknown
+from anchored.modes import evaluating
 from anchored.stem import logits_of
 from anchored.weights import assign, downloaded, first_line, hub_without_waiting, load_weights, not_fetched
 
@@ -288,21 +289,16 @@ def _own(module: str, name: str, num_classes: int) -> nn.Module:
     return net
 
 
-@torch.no_grad()
 def _try(model: Model, num_classes: int, size: int) -> None:
     """Refuse a model that does not give `num_classes` logits for images of `size` pixels, before hours of training."""
-    modes = [(module, module.training) for module in model.net.modules()]
-    model.net.eval()
     try:
-        logits = logits_of(model.net(torch.zeros(2, 3, size, size)))
+        with evaluating(model.net):
+            logits = logits_of(model.net(torch.zeros(2, 3, size, size)))
     except Exception as error:  # a model's own way of refusing a size
         raise InputError(
             f"{model.name} fails on RGB images of {size} px ({type(error).__name__}: {first_line(error)}). "
             "Another --image-size may suit it."
         ) from error
-    finally:
-        for module, training in modes:
-            module.training = training
     if logits.shape != (2, num_classes):
         raise InputError(
             f"{model.name} has to give logits [B, {num_classes}]; for 2 images it gives {list(logits.shape)}."

@@ -66,3 +66,33 @@ def clock(seconds: float) -> str:
     """Seconds as h:mm:ss or m:ss."""
     hours, rest = divmod(round(seconds), 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+class Decoding:
+    """Progress of reading images, shown once it has taken a few seconds; called with (done, total), part by part."""
+
+    def __init__(self, what: str, console: Console | None = None, *, after: float = 3.0) -> None:
+        self.what, self.console, self.after = what, console, after
+        self.started = time.monotonic()
+        self.work: Work | None = None
+        self.total = 0
+
+    def __enter__(self) -> Decoding:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._end()
+
+    def __call__(self, done: int, total: int) -> None:
+        if self.work is not None and total != self.total:
+            self._end()
+        if self.work is None and time.monotonic() - self.started < self.after:
+            return
+        if self.work is None:
+            self.work, self.total = Work(total, self.console).__enter__(), total
+        self.work.advance(done - self.work.done, f"{self.what}: {done:,} of {total:,} images")
+
+    def _end(self) -> None:
+        if self.work is not None:
+            self.work.__exit__(None, None, None)
+            self.work = None

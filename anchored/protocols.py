@@ -5,8 +5,7 @@ Everything downstream sees only a Predict, so a standard, an anchored and a fold
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 
 from anchored.core import Anchored
 from anchored.errors import InputError
+from anchored.modes import evaluating
 from anchored.references import ReferenceSet
 from anchored.rng import generator
 from anchored.stem import logits_of
@@ -53,20 +53,8 @@ class Predict:
     tempering: str | None = None
 
     def __call__(self, x: Tensor) -> Prediction:
-        with _evaluating(self.net):
+        with evaluating(self.net):
             return self.predict(x)
-
-
-@contextmanager
-def _evaluating(net: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in net.modules() if module.training]
-    net.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def _single(logits: Tensor) -> Prediction:

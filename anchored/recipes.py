@@ -80,7 +80,7 @@ def cpu_quick() -> Recipe:
     """
     return Recipe(
         "cpu_quick",
-        epochs=15,
+        epochs=12,
         lr=0.2,
         nesterov=True,
         schedule="one_cycle",

@@ -6,14 +6,12 @@ weights and the optimiser.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +20,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anchored.augment import Pipeline
+from anchored.batchnorm import frozen_statistics, recalibrate
 from anchored.core import Anchored, anchor, anchored_loss
 from anchored.data.base import Data, ImageSet
+from anchored.devices import autocast, placed
 from anchored.errors import InputError, TrainingError
+from anchored.evaluate import accuracy
 from anchored.files import write_atomic, write_text
 from anchored.models import create
 from anchored.preprocess import Preprocess
+from anchored.protocols import Predict, direct, one_random
 from anchored.recipes import Recipe
 from anchored.references import Anchoring, ReferenceSet
 from anchored.rng import generator, stream_seed
 from anchored.stem import logits_of
+from anchored.trainlog import Log, Meter, read_checkpoint
 
 METHODS = ("standard", "vanilla", "masking")
 
@@ -115,35 +118,16 @@ def build(config: RunConfig, classes: int, size: int) -> nn.Module:
             raise InputError(f"{config.model} cannot be anchored: {error}") from error
 
 
-def placed(net: nn.Module, device: torch.device) -> nn.Module:
-    """The network on `device`, its convolutions channels_last in memory (in place)."""
-    net.to(device)
-    net.to(memory_format=torch.channels_last)
-    return net
-
-
-def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
-    """bfloat16 autocast where asked for and where the device computes in it; else float32 as it stands."""
-    if precision == "bfloat16" and has_bfloat16(device):
-        return torch.autocast(device.type, dtype=torch.bfloat16)
-    return nullcontext()
-
-
-def has_bfloat16(device: torch.device) -> bool:
-    """Whether the device has bfloat16 arithmetic of its own (emulation is slower than float32)."""
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    if device.type != "cpu":
-        return False
-    flags = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return any(getattr(torch.cpu, flag)() for flag in flags if hasattr(torch.cpu, flag))
-
-
 def reference_set(config: RunConfig, train: ImageSet, preprocess: Preprocess) -> ReferenceSet | None:
     """The reference set of a run: training images under the evaluation transform."""
     if not config.anchored:
         return None
     return ReferenceSet.from_dataset(train, config.references, seed=config.seed, transform=preprocess)
+
+
+def predictor(net: nn.Module, references: ReferenceSet | None) -> Predict:
+    """How a run predicts unless a protocol is asked for: with the mean reference, or as the classifier it is."""
+    return one_random(net, references) if isinstance(net, Anchored) else direct(net)
 
 
 def train(
@@ -173,6 +157,7 @@ def train(
     if config.anchored:
         anchoring = Anchoring(config.alpha, config.seed, references, config.reference_source, config.schedule)
     net = placed(build(config, len(data.classes), size), device)
+    predict = predictor(net, references)
     optimiser = _optimiser(net, recipe)
     batch = min(recipe.batch_size, len(images))
     steps = len(images) // batch
@@ -236,7 +221,7 @@ def train(
         if last:
             history.append({"epoch": epoch + 1, "step": step + 1, "lr": recipe.lr_at(step / steps), **meter.summary()})
             if validation is not None:
-                history[-1]["validation_top1"] = _accuracy(net, config, references, validation, preprocess, device)
+                history[-1]["validation_top1"] = accuracy(predict, validation, preprocess, device)
             history[-1]["images_per_second"] = round(speed, 1)
             meter, epoch_started = Meter(), time.monotonic()
             write_text(folder / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in history))
@@ -246,15 +231,28 @@ def train(
                 "net": net.state_dict(),
                 "optimiser": optimiser.state_dict(),
                 "history": history,
-                "meter": dataclasses.asdict(meter),
+                "meter": asdict(meter),
             }
             write_atomic(folder / "checkpoint.pt", functools.partial(torch.save, state))
             log.write("checkpoint", step=step + 1)
             saved = time.monotonic()
 
     if config.recalibrate_bn:
-        recalibrate(net, pipeline, anchoring, config, device)
+        order = torch.randperm(len(images), generator=generator(config.seed, "recalibrate"))[: config.recalibrate_bn]
+        with autocast(device, config.precision):
+            recalibrate(net, unmasked(net, pipeline, order.split(batch), anchoring))
     return net.eval()
+
+
+def unmasked(
+    net: nn.Module, pipeline: Pipeline, batches: Iterable[Tensor], anchoring: Anchoring | None
+) -> Iterator[Callable[[], Any]]:
+    """Forward passes of un-augmented training images, as they come at inference, for `recalibrate`."""
+    for number, index in enumerate(batches):
+        if len(index) >= 2:  # batch normalisation has no statistics of one image
+            x = pipeline.plain(index.to(pipeline.images.device))
+            inputs = (x,) if anchoring is None else (x, anchoring.draw(x, -1 - number))
+            yield functools.partial(net, *inputs)
 
 
 def _optimiser(net: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
@@ -271,139 +269,3 @@ def _optimiser(net: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 
 def _float(target: Tensor) -> Tensor:
     return target.float() if target.is_floating_point() else target
-
-
-@contextmanager
-def frozen_statistics(net: nn.Module, frozen: bool) -> Iterator[None]:
-    """Inside, batch normalisation uses batch statistics but leaves its running ones alone (masked_bn = "skip")."""
-    layers = [m for m in net.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)] if frozen else []
-    momenta = [layer.momentum for layer in layers]
-    for layer in layers:
-        layer.momentum = 0.0
-    try:
-        yield
-    finally:
-        for layer, momentum in zip(layers, momenta, strict=True):
-            layer.momentum = momentum
-
-
-@torch.no_grad()
-def recalibrate(
-    net: nn.Module, pipeline: Pipeline, anchoring: Anchoring | None, config: RunConfig, device: torch.device
-) -> None:
-    """Estimate the running statistics of batch normalisation again, on unmasked tuples of training images.
-
-    They become the plain average over batches of `recalibrate_bn` un-augmented images. Masked batches have other
-    statistics, and running averages over both fit neither.
-    """
-    layers = [m for m in net.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    if not layers:
-        return
-    total = len(pipeline.images)
-    if config.recalibrate_bn > total:
-        raise InputError(f"recalibrate-bn is at most the {total} training images; got {config.recalibrate_bn}.")
-    net.eval()
-    momenta = [layer.momentum for layer in layers]
-    for layer in layers:
-        layer.reset_running_stats()
-        layer.momentum = None  # cumulative average
-        layer.train()
-    order = torch.randperm(total, generator=generator(config.seed, "recalibrate"))[: config.recalibrate_bn]
-    for number, index in enumerate(order.split(min(config.recipe.batch_size, len(order)))):
-        if len(index) < 2:
-            continue
-        x = pipeline.plain(index.to(device))
-        with autocast(device, config.precision):
-            if anchoring is None:
-                net(x)
-            else:
-                net(x, anchoring.draw(x, -1 - number))
-    for layer, momentum in zip(layers, momenta, strict=True):
-        layer.momentum = momentum
-    net.eval()
-
-
-@torch.no_grad()
-def _accuracy(
-    net: nn.Module,
-    config: RunConfig,
-    references: ReferenceSet | None,
-    images: ImageSet,
-    preprocess: Preprocess,
-    device: torch.device,
-) -> float:
-    net.eval()
-    right = 0
-    for index in torch.arange(len(images)).split(256):
-        x = preprocess(images.images[index].to(device))
-        with autocast(device, config.precision):
-            if isinstance(net, Anchored):
-                assert references is not None
-                logits = net.many(x, references.mean.to(device))[0]
-            else:
-                logits = logits_of(net(x))
-        right += int((logits.argmax(1).cpu() == images.labels[index]).sum())
-    net.train()
-    return 100 * right / len(images)
-
-
-@dataclass
-class Meter:
-    """Sums over the steps of an epoch; anchored and masked batches apart."""
-
-    loss: float = 0.0
-    steps: int = 0
-    loss_masked: float = 0.0
-    steps_masked: int = 0
-    right: int = 0
-    images: int = 0
-
-    def add(self, loss: float, masked: bool, right: int, images: int) -> None:
-        """Count one step; accuracy is that of unmasked batches."""
-        if masked:
-            self.loss_masked, self.steps_masked = self.loss_masked + loss, self.steps_masked + 1
-        else:
-            self.loss, self.steps = self.loss + loss, self.steps + 1
-            self.right, self.images = self.right + right, self.images + images
-
-    def mean(self) -> float:
-        """Mean loss of the unmasked batches so far."""
-        return self.loss / self.steps if self.steps else math.nan
-
-    def summary(self) -> dict[str, float | None]:
-        """The epoch in numbers; None where there was no such batch."""
-        return {
-            "loss": self.loss / self.steps if self.steps else None,
-            "loss_masked": self.loss_masked / self.steps_masked if self.steps_masked else None,
-            "train_accuracy": 100 * self.right / self.images if self.images else None,
-        }
-
-
-class Log:
-    """What happened when, a JSON line each, appended: evidence of what a resumed run did again."""
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.path = path
-
-    def write(self, event: str, **values: Any) -> None:
-        """Append one event."""
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"event": event, **values, "time": round(time.time(), 3)}) + "\n")
-
-    def step(self, step: int, steps: int) -> None:
-        """Append a step, about 20 an epoch."""
-        if step % max(1, steps // 20) == 0:
-            self.write("step", step=step)
-
-
-def read_checkpoint(path: Path, device: torch.device) -> dict[str, Any] | None:
-    """The checkpoint at `path`, or None where there is none. Raises InputError for an unreadable one."""
-    if not path.exists():
-        return None
-    try:
-        return torch.load(path, map_location=device, weights_only=True)
-    except Exception as error:  # torch raises many types for a damaged file
-        raise InputError(
-            f"the checkpoint {path} cannot be read ({type(error).__name__}). Delete it to train this run again."
-        ) from error

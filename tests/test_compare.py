@@ -35,11 +35,11 @@ def test_compare_writes_everything_and_says_a_verdict(tmp_path: Path, capsys: py
     assert "masking" in printed and "one seed" in printed and "report.html" in printed
     rows = read_rows(out / "rows.jsonl")
     assert {row.variant for row in rows} == {"standard", "vanilla", "masking-uniform", "masking-label"}
-    assert {row.benchmark for row in rows} == {"clean", "gaussian_noise", "photos"}
+    assert {row.benchmark for row in rows} == {"clean", "corruptions", "photos"}
     for row in rows:
         folder = out / "runs" / row.run / "scores"
         if row.metric == "top1":
-            name = "clean" if row.benchmark == "clean" else "gaussian_noise-gaussian_noise-3"
+            name = "clean" if row.benchmark == "clean" else "corruptions-gaussian_noise-3"
             scores = read_scores(folder / f"{name}.parquet")
             assert row.n == 120 and row.value == pytest.approx(100 * scores["correct"].mean())
     for name in ("config.json", "report.html", "table.md"):

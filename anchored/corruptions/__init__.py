@@ -1,5 +1,5 @@
-"""Corruptions of images: the 19 of -C, batched, for uint8 images of any size."""
+"""Corruptions of images: the 19 of -C and the 15 of C-bar, batched, for uint8 images of any size."""
 
-from anchored.corruptions.api import NAMES, corrupt, source, suite
+from anchored.corruptions.api import NAMES, SUITES, corrupt, source, suite
 
-__all__ = ["NAMES", "corrupt", "source", "suite"]
+__all__ = ["NAMES", "SUITES", "corrupt", "source", "suite"]

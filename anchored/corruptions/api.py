@@ -19,6 +19,7 @@ Images = TypeVar("Images", np.ndarray, Tensor)
 
 FUNCTIONS = common.COMMON | bar.BAR
 NAMES = tuple(FUNCTIONS)
+SUITES = ("c", "c-mce", "c-bar")
 COLOUR = common.COLOUR | bar.COLOUR
 MIN_SIDE = 8
 # Values a chunk: its float64 temporaries stay in a core's second-level cache, or fill a GPU.
@@ -32,7 +33,7 @@ def suite(name: str, *, table: str | None = None) -> tuple[str, ...]:
     table: `c-bar` has two lists, one for `cifar` and `tiny`, one for `imagenet` and `inception`.
     Raises InputError for another name, or for `c-bar` without a table.
     """
-    groups = {"c": tuple(common.COMMON), "c-mce": tuple(common.COMMON)[:15], "c-bar": ()}
+    groups = {"c": tuple(common.COMMON), "c-mce": tuple(common.COMMON)[:15]}
     if table is not None and table not in bar.LISTS:
         raise unknown("corruption table", table, bar.LISTS)
     if name == "c-bar":
@@ -43,7 +44,7 @@ def suite(name: str, *, table: str | None = None) -> tuple[str, ...]:
         return groups[name]
     if name in NAMES:
         return (name,)
-    raise unknown("corruption or suite", name, [*groups, *NAMES])
+    raise unknown("corruption or suite", name, [*SUITES, *NAMES])
 
 
 def source(name: str, frost_dir: str | os.PathLike[str] | None = None) -> str:

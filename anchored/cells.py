@@ -1,0 +1,85 @@
+"""The images of one cell of an evaluation, made in parts when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anchored import corruptions
+from anchored.data import limit as limited_positions
+from anchored.data.base import ImageSet
+from anchored.rows import Cell
+
+CORRUPTION_SEED = 0  # the corrupted images are the same for every run, whatever its seed
+CORRUPTED_LIMIT = 1000  # test images a corrupted cell, where no limit is given
+
+
+@dataclass(frozen=True)
+class CellImages:
+    """The images of one cell.
+
+    labels: int64 [N], -1 for anomalies. index: int64 [N], positions in the data set they come from. take: uint8
+    [n, H, W, 3] of positions int64 [n] in [0, N); the images of a position are always the same, whichever others
+    are asked for with it. source: where corrupted images come from, for the record.
+    """
+
+    cell: Cell
+    labels: Tensor
+    index: Tensor
+    take: Callable[[Tensor], Tensor]
+    source: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def parts(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """(positions, images), `size` images at a time."""
+        for positions in torch.arange(len(self)).split(size):
+            yield positions, self.take(positions)
+
+
+def plain(cell: Cell, images: ImageSet, limit: int | None = None) -> CellImages:
+    """Images as they are, or a seeded stratified part of at most `limit` of them."""
+    index = _positions(images, limit)
+    return CellImages(cell, images.labels[index], index, lambda positions: images.images[index[positions]])
+
+
+def corrupted(
+    benchmark: str, name: str, severity: int, images: ImageSet, limit: int | None = None, *, exact: bool = True
+) -> CellImages:
+    """Images corrupted as they are asked for, each by its position in the data set."""
+    index = _positions(images, limit)
+
+    def take(positions: Tensor) -> Tensor:
+        there = index[positions]
+        return corruptions.corrupt(
+            images.images[there], name, severity, seed=CORRUPTION_SEED, index=there.numpy(), exact=exact
+        )
+
+    cell = Cell(benchmark, name, severity, "shift")
+    return CellImages(cell, images.labels[index], index, take, corruptions.source(name))
+
+
+def suites(
+    benchmarks: Iterable[str], severities: Iterable[int], images: ImageSet, limit: int | None
+) -> Iterator[CellImages]:
+    """The corrupted test sets of `benchmarks` ("c", "c-bar" or names of corruptions; others are passed over).
+
+    Without a limit they have 1,000 images each. Names given one by one make up one benchmark, `corruptions`.
+    """
+    table = "cifar" if images.images.shape[1] <= 96 else "imagenet"  # which of the two lists of c-bar
+    severities = tuple(severities)
+    for benchmark in benchmarks:
+        if benchmark not in corruptions.SUITES and benchmark not in corruptions.NAMES:
+            continue
+        group = benchmark if benchmark in corruptions.SUITES else "corruptions"
+        for name in corruptions.suite(benchmark, table=table):
+            for severity in severities:
+                yield corrupted(group, name, severity, images, limit or CORRUPTED_LIMIT)
+
+
+def _positions(images: ImageSet, limit: int | None) -> Tensor:
+    return torch.arange(len(images)) if limit is None else limited_positions(images, limit, seed=0)
