@@ -34,7 +34,7 @@ def score(
     *,
     device: torch.device,
     precision: str = "float32",
-    batch_size: int = 256,
+    batch_size: int | None = None,
 ) -> Scores:
     """Per-sample scores of `predict` on images (uint8 [N, H, W, 3]) with labels (int64 [N], -1 for anomalies).
 
@@ -45,6 +45,7 @@ def score(
     columns: dict[str, list[Tensor]] = {
         name: [] for name in ("prediction", "confidence", "energy", "std", "nll", "brier")
     }
+    batch_size = batch_size or (64 if device.type == "cpu" else 256)  # activations that stay in the cache
     for part in torch.arange(len(images)).split(batch_size):
         x, y = preprocess(images[part].to(device)), labels[part].to(device)
         with autocast(device, precision):
