@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import io
 import json
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +15,19 @@ import torch
 from rich.console import Console
 
 from anchored import cells, runs
-from anchored import data as sources
 from anchored.cells import CellImages
 from anchored.comparison import Comparison, without_effect
-from anchored.data.base import Data, ImageSet
+from anchored.config import RunConfig
 from anchored.devices import placed
 from anchored.errors import InputError
 from anchored.evaluate import anomaly_metrics, evaluate, known_metrics, read_scores, write_scores
 from anchored.files import read_json, write_atomic, write_json
-from anchored.models import create
-from anchored.preprocess import Preprocess
-from anchored.progress import Decoding, Work
+from anchored.prepare import Prepared, prepare, say_notes
+from anchored.progress import Work
 from anchored.protocols import Predict
 from anchored.report import print_table, summarise, verdict, write_report
 from anchored.rows import Cell, Row, write_rows
-from anchored.train import RunConfig, build, reference_set, train
-
-TRAINING_COST = 3.0  # a training pass of an image costs about three forward passes
+from anchored.train_run import cost, train_run
 
 
 def compare(
@@ -44,6 +38,8 @@ def compare(
     compile: bool = False,
     command: str = "",
     checkpoint_every: float = 300.0,
+    keep: int = 2,
+    tensorboard: bool = False,
     strict: bool = False,
     memory_limit: int | None = None,
     console: Console | None = None,
@@ -58,50 +54,26 @@ def compare(
     for note in without_effect(settings):
         warnings.warn(note, stacklevel=2)
     prepared = prepare(settings, strict=strict, memory_limit=memory_limit)
+    say_notes(prepared)
     settings = prepared.settings
-    errors = Console(stderr=True)
-    for note in prepared.notes:
-        errors.print(f"Note: {note}", highlight=False, markup=False, soft_wrap=True)
     configs = settings.run_configs()
-    out = out or Path("runs") / f"compare-{prepared.data.name.replace(':', '-').replace('/', '_')}-{prepared.hash[:8]}"
+    out = out or prepared.folder("compare")
     _claim(out, prepared, command)
     planned = plan(settings, prepared)
     images = sum(map(len, planned))
-    training = len(prepared.data.train) * settings.recipe.epochs * TRAINING_COST
-
-    with Work(len(configs) * (training + images), errors) as work:
+    with Work(len(configs) * (cost(prepared) + images), Console(stderr=True)) as work:
         for config in configs:
-            folder = out / "runs" / config.run
-            if (folder / "run.json").exists():
-                work.skip(training)
-                continue
-            epochs_before = _epochs_done(folder)
-            work.skip(training * epochs_before / settings.recipe.epochs)
-            net = train(
+            train_run(
                 config,
-                prepared.data,
-                prepared.preprocess,
-                folder,
+                prepared,
+                out / "runs" / config.run,
+                work,
                 device=device,
-                validation=prepared.validation,
                 compile=compile,
                 checkpoint_every=checkpoint_every,
-                tick=lambda amount, note: work.advance(TRAINING_COST * amount, note),
+                keep=keep,
+                tensorboard=tensorboard,
             )
-            train_set = prepared.data.train
-            runs.save(
-                folder,
-                config,
-                net.to("cpu"),
-                prepared.preprocess,
-                prepared.data.classes,
-                reference_set(config, train_set, prepared.preprocess),
-                train_set,
-                data=prepared.data.name,
-                train_size=len(train_set),
-                split=prepared.data.split,
-            )
-            (folder / "checkpoint.pt").unlink(missing_ok=True)
         _evaluate(settings, prepared, configs, planned, out, device, work)
 
     rows = list(_rows(settings, prepared, configs, planned, out))
@@ -113,71 +85,6 @@ def compare(
     console.print(verdict(summary), highlight=False, markup=False, soft_wrap=True)
     console.print(f"Report: {out / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
     return out
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Data, preprocessing and what identifies the comparison; `settings` as the data leaves them."""
-
-    settings: Comparison
-    data: Data
-    validation: ImageSet | None
-    preprocess: Preprocess
-    anomalies: tuple[tuple[str, ImageSet], ...]
-    notes: tuple[str, ...]
-    hash: str
-
-
-def prepare(settings: Comparison, *, strict: bool = False, memory_limit: int | None = None) -> Prepared:
-    """Load and check everything: data, model (built once on the way), anomaly sets, reference set sizes."""
-    native = create(settings.model, 10, weights="none", image_size=settings.image_size, seed=0)
-    how: dict[str, Any] = {"root": settings.root, "interpolation": native.interpolation, "crop": native.crop}
-    how |= {"strict": strict, "memory_limit": memory_limit}
-    with Decoding(f"reading {settings.data}") as progress:
-        data = sources.load(settings.data, size=settings.image_size or native.image_size, progress=progress, **how)
-    notes = list(data.notes)
-    if settings.recipe.augmentation == "crop_flip" and not data.flip:
-        settings = dataclasses.replace(settings, recipe=dataclasses.replace(settings.recipe, augmentation="crop"))
-        notes.append(f"no flips: a mirrored image of {data.name} can be another class")
-    validation = None
-    train_set = data.train
-    if settings.train_limit is not None and settings.train_limit < len(train_set):
-        train_set = train_set.subset(sources.limit(train_set, settings.train_limit, seed=0))
-    if settings.val_fraction:
-        train_set, validation = sources.split(train_set, settings.val_fraction, seed=0)[:2]
-    data = dataclasses.replace(data, train=train_set)
-    if len(data.classes) < 2:
-        raise InputError(f"a classifier needs at least 2 classes; {data.name} has {len(data.classes)}.")
-    _check_sizes(settings, len(data.train))
-    size = data.train.images.shape[1]
-    mean, std = (native.mean, native.std)
-    if mean is None or std is None:
-        mean, std = sources.channel_statistics(data.train)
-    preprocess = Preprocess(size, tuple(mean), tuple(std), native.interpolation, native.crop)
-    # Builds (and, for anchored methods, anchors) the network once, so that a model that cannot be is refused now.
-    notes += create(settings.model, len(data.classes), weights=settings.weights, image_size=size, seed=0).notes
-    for config in {config.method: config for config in settings.run_configs() if config.anchored}.values():
-        build(config, len(data.classes), size)
-    anomalies = []
-    for spec in settings.anomalies:
-        with Decoding(f"reading {spec}") as progress:
-            anomalies.append(sources.load_anomalies(spec, like=data, size=size, progress=progress, **how))
-    return Prepared(settings, data, validation, preprocess, tuple(anomalies), tuple(notes), _hash(settings, data))
-
-
-def _check_sizes(settings: Comparison, train_size: int) -> None:
-    """Refuse counts of training images that are more than there are."""
-    for name in ("references", "recalibrate_bn"):
-        if (getattr(settings, name) or 0) > train_size:
-            raise InputError(
-                f"{name.replace('_', '-')} is at most the {train_size} training images; got {getattr(settings, name)}."
-            )
-    available = min(settings.references or train_size, runs.STORED_REFERENCES)
-    if settings.protocol != "one_random" and settings.k > available:
-        raise InputError(
-            f"k = {settings.k} references are drawn without replacement from the reference set, of which a run keeps "
-            f"{available}."
-        )
 
 
 def plan(settings: Comparison, prepared: Prepared) -> list[CellImages]:
@@ -239,6 +146,7 @@ def _rows(
     settings: Comparison, prepared: Prepared, configs: list[RunConfig], planned: list[CellImages], out: Path
 ) -> Iterator[Row]:
     """Every number of the comparison, from the per-sample scores."""
+    epochs = {config.run: read_json(out / "runs" / config.run / "run.json")["epoch"] for config in configs}
     for config in configs:
         anchored = config.anchored
         clean = read_scores(_scores_path(out, config.run, Cell("clean")))
@@ -256,8 +164,8 @@ def _rows(
                     data=prepared.data.name,
                     train_size=len(prepared.data.train),
                     recipe=config.recipe.name,
-                    augmentation=config.recipe.augmentation,
-                    label_noise=0.0,
+                    augmentation=config.recipe.policy,
+                    label_noise=prepared.label_noise,
                     method=config.method,
                     masked_target=config.masked_target if config.method == "masking" else None,
                     alpha=config.alpha,
@@ -267,9 +175,9 @@ def _rows(
                     reference_source=config.reference_source if anchored else None,
                     references=(config.references or len(prepared.data.train)) if anchored else 0,
                     model=config.model,
-                    weights="raw",
+                    weights="raw" if config.recipe.ema_decay is None else "ema",
                     seed=config.seed,
-                    epoch=config.recipe.epochs,
+                    epoch=epochs[config.run],
                     benchmark=cell.benchmark,
                     corruption=cell.corruption,
                     severity=cell.severity,
@@ -283,19 +191,6 @@ def _rows(
                     n=n,
                     n_other=n_other,
                 )
-
-
-def _hash(settings: Comparison, data: Data) -> str:
-    """What identifies a comparison: its settings and the images and labels themselves, wherever they lie."""
-    digest = hashlib.blake2b(digest_size=16)
-    values = dataclasses.asdict(settings)
-    for name in ("data", "root"):
-        values.pop(name)
-    digest.update(json.dumps(values, sort_keys=True, default=str).encode())
-    for part in (data.train, data.test):
-        digest.update(part.images.contiguous().numpy().data)
-        digest.update(part.labels.contiguous().numpy().data)
-    return digest.hexdigest()
 
 
 def _claim(out: Path, prepared: Prepared, command: str) -> None:
@@ -334,8 +229,3 @@ def _claim(out: Path, prepared: Prepared, command: str) -> None:
             "versions": runs.versions(),
         },
     )
-
-
-def _epochs_done(folder: Path) -> int:
-    path = folder / "metrics.jsonl"
-    return len(path.read_text().splitlines()) if path.exists() else 0

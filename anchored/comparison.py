@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from anchored import corruptions
+from anchored.config import METHODS, RunConfig
 from anchored.errors import InputError, unknown
 from anchored.recipes import Recipe
-from anchored.train import METHODS, RunConfig
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,9 @@ class Comparison:
     references: int | None = None
     seeds: tuple[int, ...] = (0,)
     val_fraction: float = 0.0
+    select: str = "last"
+    label_noise: float = 0.0
+    labels: str | None = None
     train_limit: int | None = None
     on: tuple[str, ...] = ("clean", "c")
     severities: tuple[int, ...] = (1, 2, 3, 4, 5)
@@ -54,6 +57,8 @@ class Comparison:
             raise InputError(
                 f"val-fraction is the part of the training data held out, in [0, 1); got {self.val_fraction}."
             )
+        if self.select == "best" and not self.val_fraction:
+            raise InputError("select best needs a validation split of the training data; val-fraction is 0.")
         for name in ("limit", "train_limit", "references", "k", "image_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -83,6 +88,7 @@ class Comparison:
                 reference_source=self.reference_source,
                 references=self.references,
                 precision=self.precision,
+                select=self.select,
             )
             for seed in self.seeds
             for method, target in variants

@@ -24,3 +24,7 @@ def unknown(what: str, value: object, choices: Iterable[str]) -> InputError:
 
 class TrainingError(RuntimeError):
     """Training cannot go on (a loss that is not finite, a full disk): the message says where it stopped."""
+
+
+class Stopped(RuntimeError):
+    """The run was asked to end (SIGTERM) and has saved where it is: the same command goes on from there."""

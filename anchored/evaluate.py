@@ -17,6 +17,7 @@ from anchored import metrics
 from anchored.cells import CellImages
 from anchored.data.base import ImageSet
 from anchored.devices import autocast
+from anchored.distributed import Team
 from anchored.files import write_atomic
 from anchored.preprocess import Preprocess
 from anchored.protocols import Predict
@@ -97,10 +98,17 @@ def evaluate(
     }
 
 
-def accuracy(predict: Predict, images: ImageSet, preprocess: Preprocess, device: torch.device) -> float:
-    """Top-1 in percent."""
-    index = torch.arange(len(images))
-    return 100 * float(score(predict, images.images, images.labels, index, preprocess, device=device)["correct"].mean())
+def accuracy(
+    predict: Predict, images: ImageSet, preprocess: Preprocess, device: torch.device, team: Team | None = None
+) -> float:
+    """Top-1 in percent; the processes of a team take every size-th image, so each image counts once."""
+    rank, size = (team.rank, team.size) if team else (0, 1)
+    index = torch.arange(rank, len(images), size)
+    scores = score(predict, images.images[index], images.labels[index], index, preprocess, device=device)
+    right, n = float(scores["correct"].sum()), float(len(index))
+    if team:
+        right, n = team.total(right, n)
+    return 100 * right / n
 
 
 def write_scores(path: Path, scores: Scores) -> None:

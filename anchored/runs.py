@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from anchored import protocols
+from anchored.config import RunConfig, build
 from anchored.core import Anchored
 from anchored.data.base import ImageSet
 from anchored.data.images import fit
@@ -30,7 +31,6 @@ from anchored.protocols import Predict, Prediction
 from anchored.recipes import Recipe
 from anchored.references import ReferenceSet
 from anchored.rng import generator
-from anchored.train import RunConfig, build
 
 STORED_REFERENCES = 1000
 Images = Image.Image | NDArray[np.uint8] | Tensor | Sequence[Image.Image]

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
-
-from anchored.errors import InputError
 
 
 @dataclass
@@ -33,9 +28,10 @@ class Meter:
             self.loss, self.steps = self.loss + loss, self.steps + 1
             self.right, self.images = self.right + right, self.images + images
 
-    def mean(self) -> float:
-        """Mean loss of the unmasked batches so far."""
-        return self.loss / self.steps if self.steps else math.nan
+    def __str__(self) -> str:
+        values = self.summary()
+        words = {"loss": "loss {:.3f}", "loss_masked": "masked {:.3f}", "train_accuracy": "accuracy {:.1f} %"}
+        return ", ".join(text.format(values[name]) for name, text in words.items() if values[name] is not None)
 
     def summary(self) -> dict[str, float | None]:
         """The epoch in numbers; None where there was no such batch."""
@@ -49,12 +45,14 @@ class Meter:
 class Log:
     """What happened when, a JSON line each, appended: evidence of what a resumed run did again."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, quiet: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.path = path
+        self.path, self.quiet = path, quiet
 
     def write(self, event: str, **values: Any) -> None:
-        """Append one event."""
+        """Append one event (nothing where quiet: one process of several writes)."""
+        if self.quiet:
+            return
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"event": event, **values, "time": round(time.time(), 3)}) + "\n")
 
@@ -62,15 +60,3 @@ class Log:
         """Append a step, about 20 an epoch."""
         if step % max(1, steps // 20) == 0:
             self.write("step", step=step)
-
-
-def read_checkpoint(path: Path, device: torch.device) -> dict[str, Any] | None:
-    """The checkpoint at `path`, or None where there is none. Raises InputError for an unreadable one."""
-    if not path.exists():
-        return None
-    try:
-        return torch.load(path, map_location=device, weights_only=True)
-    except Exception as error:  # torch raises many types for a damaged file
-        raise InputError(
-            f"the checkpoint {path} cannot be read ({type(error).__name__}). Delete it to train this run again."
-        ) from error

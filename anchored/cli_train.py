@@ -1,0 +1,176 @@
+"""The commands that train: compare and train. Their flags mean the same, and a YAML file of them replays a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+
+from anchored.errors import InputError
+
+SMOKE = {"epochs": 2, "train_limit": 5000, "limit": 500}
+
+
+def compare_parser() -> ArgumentParser:
+    """The parser of `anchored compare`."""
+    p = ArgumentParser(
+        description="Train a classifier three ways with one recipe, evaluate them on the same images, and say whether "
+        "anchoring made it better. The same command again goes on where it was interrupted."
+    )
+    methods = ["standard", "vanilla", "masking"]
+    p.add_argument("--methods", "--method", nargs="+", default=methods, help=", ".join(methods))
+    p.add_argument(
+        "--masked-target", nargs="+", default=["uniform"], help="target of masked batches: uniform, label, or both"
+    )
+    p.add_argument("--seeds", "--seed", nargs="+", type=int, default=[0], help="one run of every method for each seed")
+    _training_flags(p)
+    add = p.add_argument
+    add("--on", nargs="+", default=["clean", "c"], help="benchmarks: clean, c, c-bar, or names of corruptions")
+    add("--severities", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="severities of the corruptions, 1 to 5")
+    add("--anomalies", nargs="*", default=["photos"], help="anomaly sets: photos, or any data set by its name or path")
+    add("--limit", type=int, help="at most this many test images a cell, the same for all methods")
+    add("--protocol", default="one_random", help="one_random, k_random or transduction")
+    add("--k", type=int, default=10, help="references of k_random")
+    add("--out", type=str, help="folder of the results (runs/compare-...)")
+    return p
+
+
+def train_parser() -> ArgumentParser:
+    """The parser of `anchored train`."""
+    p = ArgumentParser(
+        description="Train one classifier and save it as a run. Under torchrun all processes train it together: "
+        "torchrun --nproc-per-node 2 -m anchored train ... The same command again goes on where it was interrupted."
+    )
+    p.add_argument("--method", default="masking", help="standard, vanilla or masking")
+    p.add_argument("--masked-target", default="uniform", help="target of masked batches: uniform or label")
+    p.add_argument("--seed", type=int, default=0, help="of everything random")
+    _training_flags(p)
+    p.add_argument("--out", type=str, help="folder of the run (runs/train-...)")
+    p.add_argument("--plan", action="store_true", help="print steps, memory and time instead of training")
+    p.add_argument("--images-per-second", type=float, help="speed of one device, for the time that --plan prints")
+    return p
+
+
+def _training_flags(p: ArgumentParser) -> None:
+    add = p.add_argument
+    add("--config", action="config", help="a YAML file of these flags; every run folder holds its own, flags.yaml")
+    add(
+        "--data",
+        default="digits",
+        help="digits, cifar10, cifar100, parquet:PATH, folder:PATH or npz:PATH (%(default)s)",
+    )
+    add("--root", help="where the archives of cifar10 and cifar100 are, or are downloaded to")
+    add(
+        "--model",
+        default="resnet9",
+        help="resnet9, resnet18, wrn40_2, timm:NAME, torchvision:NAME or package.module:callable",
+    )
+    add("--weights", default="none", help="none, default (the library's pretrained ones) or a PATH")
+    add("--image-size", type=int, help="side in pixels (the model's own, or the data's)")
+    add("--alpha", type=float, help="rate of masked batches, in [0, 1] (the recipe's)")
+    add("--schedule", default="bernoulli", help="which batches are masked: bernoulli or periodic")
+    add("--masked-bn", default="skip", help="masked batches update or skip the running statistics of batch norm")
+    add("--recalibrate-bn", type=int, default=0, help="training images to estimate batch norm on again after training")
+    add("--reference-source", default="set", help="references in training: set or batch")
+    add("--references", type=int, help="size of the reference set (all training images)")
+    add("--recipe", help="a recipe by name, or the run.json or YAML file of a run (cpu_quick; finetune with --weights)")
+    add("--epochs", type=int, help="epochs of training (the recipe's)")
+    add("--batch-size", type=int, help="images a step, over all processes (the recipe's)")
+    add("--lr", type=float, help="peak learning rate (the recipe's)")
+    add(
+        "--augmentation",
+        help="a policy such as none, crop, crop_flip+randaugment or crop_flip+mixup (the recipe's; no flips where a "
+        "mirrored image is another class)",
+    )
+    add("--set", nargs="+", default=[], help="any other field of the recipe, as NAME=VALUE")
+    add("--val-fraction", type=float, default=0.0, help="part of the training data held out for validation")
+    add("--select", default="last", help="the network of the last epoch, or of the best by accuracy on that part")
+    add("--label-noise", type=float, default=0.0, help="part of the training labels changed to another class")
+    add("--labels", help="a file of training labels instead of the data's: FILE or FILE:key")
+    add("--precision", default="bfloat16", help="bfloat16 (autocast, where the device computes in it) or float32")
+    add("--compile", action="store_true", help="torch.compile the training step")
+    add("--strict", action="store_true", help="an unreadable image is an error (else it is left out, and counted)")
+    add("--memory-limit", type=float, help="GiB that decoded images may take (half of the machine's memory)")
+    add("--device", default="auto", help="auto, cpu, cuda or mps")
+    add("--smoke", action="store_true", help="minutes, not hours: 2 epochs, 5,000 training images, 500 test images")
+    add("--checkpoint-every", type=float, default=300.0, help="seconds between checkpoints within an epoch")
+    add("--keep", type=int, default=2, help="checkpoints that are kept")
+    add("--tensorboard", action="store_true", help="write the metrics for TensorBoard too")
+
+
+def run_compare(flags: Namespace, command: str) -> None:
+    """`anchored compare`."""
+    from anchored.compare import compare
+
+    values = {name: _tuple(flags[name]) for name in ("methods", "masked_target", "seeds", "on", "severities")}
+    values |= {"anomalies": _tuple(flags.anomalies), "protocol": flags.protocol, "k": flags.k}
+    settings = _settings(flags, limit=flags.limit, **values)
+    compare(settings, out=Path(flags.out) if flags.out else None, command=command, **_how(flags))
+
+
+def run_train(flags: Namespace, command: str) -> None:
+    """`anchored train`."""
+    from anchored.train_run import plan, train_one
+
+    settings = _settings(flags, methods=(flags.method,), masked_target=(flags.masked_target,), seeds=(flags.seed,))
+    if flags.plan:
+        plan(settings, images_per_second=flags.images_per_second, strict=flags.strict)
+        return
+    train_one(settings, out=Path(flags.out) if flags.out else None, command=command, **_how(flags))
+
+
+def _settings(flags: Namespace, *, limit: int | None = None, **values: Any) -> Any:
+    """The Comparison that the flags of training describe."""
+    from anchored.comparison import Comparison
+    from anchored.recipes import recipe
+
+    given: dict[str, Any] = {name: flags[name] for name in ("epochs", "batch_size", "lr", "alpha", "augmentation")}
+    train_limit = None
+    if flags.smoke:
+        given["epochs"] = given["epochs"] or SMOKE["epochs"]
+        train_limit, limit = SMOKE["train_limit"], limit or SMOKE["limit"]
+    name = flags.recipe or ("cpu_quick" if flags.weights == "none" else "finetune")
+    given |= _assignments(flags.set, given)
+    same = {field.name for field in dataclasses.fields(Comparison)} - {"recipe", "train_limit", "limit", *values}
+    same &= set(vars(flags))
+    values |= {key: _tuple(flags[key]) for key in same}
+    return Comparison(recipe=recipe(name, **given), train_limit=train_limit, limit=limit, **values)
+
+
+def _assignments(pairs: list[str], given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of --set, read as YAML."""
+    import yaml
+
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InputError(f"--set takes fields of the recipe as NAME=VALUE; got {pair!r}.")
+        name = name.replace("-", "_")
+        if given.get(name) is not None or name in found:
+            raise InputError(f"the field {name} of the recipe is given twice.")
+        found[name] = yaml.safe_load(value)
+    return found
+
+
+def _how(flags: Namespace) -> dict[str, Any]:
+    """What changes how a command works and not what comes out of it."""
+    from anchored.devices import device
+
+    if flags.keep < 1:
+        raise InputError(f"keep is at least 1 checkpoint; got {flags.keep}.")
+    return {
+        "device": device(flags.device),
+        "compile": flags.compile,
+        "checkpoint_every": flags.checkpoint_every,
+        "keep": flags.keep,
+        "tensorboard": flags.tensorboard,
+        "strict": flags.strict,
+        "memory_limit": None if flags.memory_limit is None else int(flags.memory_limit * 2**30),
+    }
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

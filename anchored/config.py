@@ -1,0 +1,114 @@
+"""What one run is: its settings, and the network, references and Predict they make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from anchored.core import Anchored, anchor
+from anchored.data.base import ImageSet
+from anchored.errors import InputError
+from anchored.models import create
+from anchored.preprocess import Preprocess
+from anchored.protocols import Predict, direct, one_random
+from anchored.recipes import Recipe
+from anchored.references import ReferenceSet
+from anchored.rng import generator, stream_seed
+
+METHODS = ("standard", "vanilla", "masking")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides the result of one run, apart from the images themselves.
+
+    method: standard | vanilla | masking. masked_target: uniform | label (masking only). masked_bn: "skip" keeps
+    masked batches out of the running statistics of batch normalisation, which inference on unmasked tuples uses;
+    "update" lets them in (as the paper's code does). recalibrate_bn: training images used to estimate those
+    statistics again after training, on unmasked tuples; 0 keeps them. references: size of the reference set, None
+    for the whole training set. select: the network of the "last" epoch, or of the "best" by accuracy on the
+    validation split of the training data.
+    """
+
+    method: str
+    model: str
+    recipe: Recipe
+    seed: int
+    weights: str = "none"
+    masked_target: str = "uniform"
+    schedule: str = "bernoulli"
+    masked_bn: str = "skip"
+    recalibrate_bn: int = 0
+    reference_source: str = "set"
+    references: int | None = None
+    precision: str = "bfloat16"
+    select: str = "last"
+
+    def __post_init__(self) -> None:
+        choices = {
+            "method": METHODS,
+            "masked_target": ("uniform", "label"),
+            "schedule": ("bernoulli", "periodic"),
+            "masked_bn": ("update", "skip"),
+            "reference_source": ("set", "batch"),
+            "precision": ("bfloat16", "float32"),
+            "select": ("last", "best"),
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise InputError(
+                    f"{name.replace('_', '-')} is one of {', '.join(allowed)}; got {getattr(self, name)!r}."
+                )
+        if self.recalibrate_bn < 0:
+            raise InputError(f"recalibrate-bn counts training images, 0 for none; got {self.recalibrate_bn}.")
+
+    @property
+    def anchored(self) -> bool:
+        """Whether the network takes references."""
+        return self.method != "standard"
+
+    @property
+    def alpha(self) -> float:
+        """The rate of masked batches: the recipe's for masking, else 0."""
+        return self.recipe.alpha if self.method == "masking" else 0.0
+
+    @property
+    def variant(self) -> str:
+        """`standard`, `vanilla`, `masking-uniform` or `masking-label`."""
+        return f"masking-{self.masked_target}" if self.method == "masking" else self.method
+
+    @property
+    def run(self) -> str:
+        """The name of the run in a comparison."""
+        return f"{self.variant}-seed{self.seed}"
+
+
+def build(config: RunConfig, classes: int, size: int) -> nn.Module:
+    """The untrained network of a run: the same weights for every method of one seed, the stem apart.
+
+    A pretrained classifier is anchored with its function preserved, a new one with a fresh stem.
+    """
+    model = create(config.model, classes, weights=config.weights, image_size=size, seed=config.seed)
+    if not config.anchored:
+        return model.net
+    example = torch.rand(2, 3, size, size, generator=generator("example"))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream_seed(config.seed, "stem"))
+        try:
+            return anchor(model.net, example=example, init="preserve" if model.pretrained else "fresh")
+        except ValueError as error:
+            raise InputError(f"{config.model} cannot be anchored: {error}") from error
+
+
+def reference_set(config: RunConfig, train: ImageSet, preprocess: Preprocess) -> ReferenceSet | None:
+    """The reference set of a run: training images under the evaluation transform."""
+    if not config.anchored:
+        return None
+    return ReferenceSet.from_dataset(train, config.references, seed=config.seed, transform=preprocess)
+
+
+def predictor(net: nn.Module, references: ReferenceSet | None) -> Predict:
+    """How a run predicts unless a protocol is asked for: with the mean reference, or as the classifier it is."""
+    return one_random(net, references) if isinstance(net, Anchored) else direct(net)

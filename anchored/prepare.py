@@ -1,0 +1,124 @@
+"""Data, preprocessing and model of a comparison or a run: loaded and checked before any work."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from anchored import data as sources
+from anchored import runs
+from anchored.comparison import Comparison
+from anchored.config import build
+from anchored.data.base import Data, ImageSet
+from anchored.data.noise import relabelled
+from anchored.errors import InputError
+from anchored.models import create
+from anchored.preprocess import Preprocess
+from anchored.progress import Decoding
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Data, preprocessing and what identifies the comparison; `settings` as the data leaves them."""
+
+    settings: Comparison
+    data: Data
+    validation: ImageSet | None
+    preprocess: Preprocess
+    anomalies: tuple[tuple[str, ImageSet], ...]
+    label_noise: float
+    notes: tuple[str, ...]
+    hash: str
+
+    def folder(self, command: str) -> Path:
+        """Where the results of a command go unless it is told."""
+        return Path("runs") / f"{command}-{self.data.name.replace(':', '-').replace('/', '_')}-{self.hash[:8]}"
+
+
+def say_notes(prepared: Prepared) -> None:
+    """Print on stderr what a user should know of data and model."""
+    console = Console(stderr=True)
+    for note in prepared.notes:
+        console.print(f"Note: {note}", highlight=False, markup=False, soft_wrap=True)
+
+
+def prepare(settings: Comparison, *, strict: bool = False, memory_limit: int | None = None) -> Prepared:
+    """Load and check everything: data, model (built once on the way), anomaly sets, reference set sizes."""
+    native = create(settings.model, 10, weights="none", image_size=settings.image_size, seed=0)
+    how: dict[str, Any] = {"root": settings.root, "interpolation": native.interpolation, "crop": native.crop}
+    how |= {"strict": strict, "memory_limit": memory_limit}
+    with Decoding(f"reading {settings.data}") as progress:
+        data = sources.load(settings.data, size=settings.image_size or native.image_size, progress=progress, **how)
+    notes = list(data.notes)
+    if "crop_flip" in settings.recipe.augmentation and not data.flip:
+        augmentation = settings.recipe.augmentation.replace("crop_flip", "crop")
+        recipe = dataclasses.replace(settings.recipe, augmentation=augmentation)
+        settings = dataclasses.replace(settings, recipe=recipe)
+        notes.append(f"no flips: a mirrored image of {data.name} can be another class")
+    validation = None
+    train_set, label_noise = data.train, 0.0
+    if settings.labels is not None or settings.label_noise:
+        noisy = relabelled(
+            train_set, len(data.classes), rate=settings.label_noise, labels=settings.labels, seed=settings.seeds[0]
+        )
+        assert noisy is not None
+        train_set, label_noise = noisy.images, noisy.label_noise
+        notes.append(noisy.note)
+    if settings.train_limit is not None and settings.train_limit < len(train_set):
+        train_set = train_set.subset(sources.limit(train_set, settings.train_limit, seed=0))
+    if settings.val_fraction:
+        train_set, validation = sources.split(train_set, settings.val_fraction, seed=0)[:2]
+    data = dataclasses.replace(data, train=train_set)
+    if len(data.classes) < 2:
+        raise InputError(f"a classifier needs at least 2 classes; {data.name} has {len(data.classes)}.")
+    _check_sizes(settings, len(data.train))
+    size = data.train.images.shape[1]
+    mean, std = (native.mean, native.std)
+    if mean is None or std is None:
+        mean, std = sources.channel_statistics(data.train)
+    preprocess = Preprocess(size, tuple(mean), tuple(std), native.interpolation, native.crop)
+    # Builds (and, for anchored methods, anchors) the network once, so that a model that cannot be is refused now.
+    notes += create(settings.model, len(data.classes), weights=settings.weights, image_size=size, seed=0).notes
+    for config in {config.method: config for config in settings.run_configs() if config.anchored}.values():
+        build(config, len(data.classes), size)
+    anomalies = []
+    for spec in settings.anomalies:
+        with Decoding(f"reading {spec}") as progress:
+            anomalies.append(sources.load_anomalies(spec, like=data, size=size, progress=progress, **how))
+    return Prepared(
+        settings, data, validation, preprocess, tuple(anomalies), label_noise, tuple(notes), _hash(settings, data)
+    )
+
+
+def _check_sizes(settings: Comparison, train_size: int) -> None:
+    """Refuse counts of training images that are more than there are."""
+    for name in ("references", "recalibrate_bn"):
+        if (getattr(settings, name) or 0) > train_size:
+            raise InputError(
+                f"{name.replace('_', '-')} is at most the {train_size} training images; got {getattr(settings, name)}."
+            )
+    available = min(settings.references or train_size, runs.STORED_REFERENCES)
+    if settings.protocol != "one_random" and settings.k > available:
+        raise InputError(
+            f"k = {settings.k} references are drawn without replacement from the reference set, of which a run keeps "
+            f"{available}."
+        )
+
+
+def _hash(settings: Comparison, data: Data) -> str:
+    """What identifies a comparison: its settings and the images and labels themselves, wherever they lie."""
+    digest = hashlib.blake2b(digest_size=16)
+    values = dataclasses.asdict(settings)
+    for name in ("data", "root"):
+        values.pop(name)
+    digest.update(json.dumps(values, sort_keys=True, default=str).encode())
+    for part in (data.train, data.test):
+        digest.update(part.images.contiguous().numpy().data)
+        digest.update(part.labels.contiguous().numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,211 @@
+"""One run from settings to its folder: `anchored train`, and the training part of a comparison."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from anchored import runs
+from anchored.checkpoints import Checkpoints
+from anchored.comparison import Comparison, without_effect
+from anchored.config import RunConfig, build, reference_set
+from anchored.distributed import Team
+from anchored.errors import InputError
+from anchored.files import read_json, write_json
+from anchored.prepare import Prepared, prepare, say_notes
+from anchored.progress import Work
+from anchored.train import train
+
+TRAINING_COST = 3.0  # a training pass of an image costs about three forward passes
+GPUS = 16  # of the paper's ImageNet runs, for the time that a plan states
+
+
+def cost(prepared: Prepared) -> float:
+    """The work of training one run, in forward passes of an image."""
+    return len(prepared.data.train) * prepared.settings.recipe.epochs * TRAINING_COST
+
+
+def train_run(
+    config: RunConfig,
+    prepared: Prepared,
+    folder: Path,
+    work: Work,
+    *,
+    device: torch.device,
+    compile: bool = False,
+    checkpoint_every: float = 300.0,
+    keep: int = 2,
+    tensorboard: bool = False,
+    team: Team | None = None,
+) -> None:
+    """Train a run and save it in `folder`, or go on with it; a finished one is left as it is."""
+    if (folder / "run.json").exists():
+        work.skip(cost(prepared))
+        return
+    work.skip(cost(prepared) * _epochs_done(folder) / config.recipe.epochs)
+    train_set = prepared.data.train
+    record, close = _tensorboard(folder) if tensorboard else (lambda line: None, lambda: None)
+    try:
+        net = train(
+            config,
+            prepared.data,
+            prepared.preprocess,
+            folder,
+            device=device,
+            validation=prepared.validation,
+            compile=compile,
+            checkpoint_every=checkpoint_every,
+            keep=keep,
+            team=team,
+            tick=lambda amount, note: work.advance(TRAINING_COST * amount, note),
+            say=lambda note: warnings.warn(note, stacklevel=2),
+            record=record,
+        )
+    finally:
+        close()
+    if team is not None and not team.main:
+        return
+    history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    chosen = history[-1]
+    if config.select == "best":
+        chosen = max(history, key=lambda line: (line["validation_top1"], -line["epoch"]))
+    runs.save(
+        folder,
+        config,
+        net.to("cpu"),
+        prepared.preprocess,
+        prepared.data.classes,
+        reference_set(config, train_set, prepared.preprocess),
+        train_set,
+        data=prepared.data.name,
+        train_size=len(train_set),
+        split=prepared.data.split,
+        label_noise=prepared.label_noise,
+        epoch=chosen["epoch"],
+        weights="raw" if config.recipe.ema_decay is None else "ema",
+        validation_top1=chosen.get("validation_top1"),
+        notes=list(prepared.notes),
+    )
+    Checkpoints(folder / "checkpoints").clear()
+
+
+def train_one(
+    settings: Comparison,
+    *,
+    out: Path | None = None,
+    device: torch.device,
+    command: str = "",
+    strict: bool = False,
+    memory_limit: int | None = None,
+    **how: Any,
+) -> Path:
+    """Train the one run of `settings` (its only method, target and seed); its folder. Raises InputError.
+
+    Under torchrun every process calls it. `how`: compile, checkpoint_every, keep, tensorboard.
+    """
+    team = Team(device)
+    if team.main:
+        for note in without_effect(settings):
+            warnings.warn(note, stacklevel=2)
+    prepared = prepare(settings, strict=strict, memory_limit=memory_limit)
+    (config,) = prepared.settings.run_configs()
+    folder = out or prepared.folder("train")
+    console = Console(stderr=True, quiet=not team.main)
+    if team.main:
+        say_notes(prepared)
+        _claim(folder, prepared, command)
+    team.wait()
+    with Work(cost(prepared), console) as work:
+        train_run(config, prepared, folder, work, device=team.device, team=team, **how)
+    if team.main:
+        Console().print(f"Run: {folder}", highlight=False, markup=False, soft_wrap=True)
+    return folder
+
+
+def _claim(folder: Path, prepared: Prepared, command: str) -> None:
+    """Make `folder` the folder of this run, or check that it is."""
+    path = folder / "settings.json"
+    settings = json.loads(json.dumps(dataclasses.asdict(prepared.settings)))
+    if path.exists():
+        before = read_json(path)
+        if before["config_hash"] == prepared.hash:
+            return
+        changed = [
+            f"{key}: {before['settings'].get(key)!r} there, {value!r} here"
+            for key, value in settings.items()
+            if before["settings"].get(key) != value
+        ]
+        raise InputError(
+            f"{folder} holds another run ({'; '.join(changed) or 'the images differ'}). Use another --out."
+        )
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"--out {folder} is not empty and holds no run. Use an empty or a new folder.")
+    write_json(
+        path,
+        {"command": command, "config_hash": prepared.hash, "settings": settings, "versions": runs.versions()},
+    )
+
+
+def plan(settings: Comparison, *, images_per_second: float | None = None, strict: bool = False) -> None:
+    """Print what training the run would take: steps, parameters, memory, and the time at a given speed.
+
+    images_per_second: of one device. Memory: weights, gradients, optimiser state and average, in float32, without the
+    activations. Raises InputError as `prepare` does, and for a speed of 0 or less.
+    """
+    if images_per_second is not None and images_per_second <= 0:
+        raise InputError(f"images-per-second is above 0; got {images_per_second}.")
+    prepared = prepare(settings, strict=strict)
+    recipe, n = prepared.settings.recipe, len(prepared.data.train)
+    (config,) = prepared.settings.run_configs()
+    net = build(config, len(prepared.data.classes), prepared.preprocess.size)
+    parameters = sum(parameter.numel() for parameter in net.parameters())
+    copies = 2 + {"sgd": 1, "adamw": 2}[recipe.optimiser] + (recipe.ema_decay is not None)
+    batch = min(recipe.batch_size, n)
+    rows = {
+        "run": config.run,
+        "model": f"{config.model}, {parameters:,} parameters",
+        "images": f"{n:,} of {prepared.preprocess.size} px",
+        "batch": f"{batch:,} in {recipe.accumulate} part(s)",
+        "steps": f"{n // batch:,} an epoch, {n // batch * recipe.epochs:,} in {recipe.epochs} epochs",
+        "memory": f"{copies * 4 * parameters / 2**30:.2f} GiB without activations; images {_gib(prepared):.2f} GiB",
+    }
+    if images_per_second is not None:
+        days = n * recipe.epochs / images_per_second / 86400
+        rows["time"] = f"{days:.2f} days on one device, {days / GPUS:.2f} on {GPUS}"
+    table = Table(show_header=False, box=None)
+    for name, value in rows.items():
+        table.add_row(name, value)
+    Console().print(table)
+
+
+def _gib(prepared: Prepared) -> float:
+    return (prepared.data.train.images.nbytes + prepared.data.test.images.nbytes) / 2**30
+
+
+def _epochs_done(folder: Path) -> int:
+    path = folder / "metrics.jsonl"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def _tensorboard(folder: Path) -> tuple[Callable[[dict[str, Any]], None], Callable[[], None]]:
+    """(what records an epoch's metrics for TensorBoard, what closes it)."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise InputError("--tensorboard needs the package: pip install 'anchored[tensorboard]'.") from error
+    writer = SummaryWriter(folder / "tensorboard")
+
+    def record(line: dict[str, Any]) -> None:
+        for name, value in line.items():
+            if isinstance(value, (int, float)) and name not in ("epoch", "step"):
+                writer.add_scalar(name, value, line["step"])
+
+    return record, writer.close
