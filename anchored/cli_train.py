@@ -168,8 +168,17 @@ def _how(flags: Namespace) -> dict[str, Any]:
         "keep": flags.keep,
         "tensorboard": flags.tensorboard,
         "strict": flags.strict,
+        "flags": _yaml(flags),
         "memory_limit": None if flags.memory_limit is None else int(flags.memory_limit * 2**30),
     }
+
+
+def _yaml(flags: Namespace) -> str:
+    """The flags as a file for --config, without where the results go."""
+    import yaml
+
+    values = {name: value for name, value in flags.as_dict().items() if name not in ("config", "out")}
+    return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
 
 
 def _tuple(value: Any) -> Any:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
-import json
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,10 +17,9 @@ from anchored.cells import CellImages
 from anchored.comparison import Comparison, without_effect
 from anchored.config import RunConfig
 from anchored.devices import placed
-from anchored.errors import InputError
 from anchored.evaluate import anomaly_metrics, evaluate, known_metrics, read_scores, write_scores
-from anchored.files import read_json, write_atomic, write_json
-from anchored.prepare import Prepared, prepare, say_notes
+from anchored.files import read_json, write_atomic
+from anchored.prepare import Prepared, claim, prepare, say_notes
 from anchored.progress import Work
 from anchored.protocols import Predict
 from anchored.report import print_table, summarise, verdict, write_report
@@ -37,6 +34,7 @@ def compare(
     device: torch.device,
     compile: bool = False,
     command: str = "",
+    flags: str = "",
     checkpoint_every: float = 300.0,
     keep: int = 2,
     tensorboard: bool = False,
@@ -47,8 +45,8 @@ def compare(
     """Train, evaluate and report; the folder with the results. The same call goes on where it was interrupted.
 
     out: the folder (default: runs/ and a name made of the settings). strict: an unreadable image is an error.
-    memory_limit: bytes the images may take. Everything that can be wrong with the settings or the data is checked
-    before the first step of training. Raises InputError.
+    memory_limit: bytes the images may take. command, flags (YAML): for the record. Everything that can be wrong with
+    the settings or the data is checked before the first step of training. Raises InputError.
     """
     console = console or Console()
     for note in without_effect(settings):
@@ -58,7 +56,7 @@ def compare(
     settings = prepared.settings
     configs = settings.run_configs()
     out = out or prepared.folder("compare")
-    _claim(out, prepared, command)
+    claim(out, prepared, command, flags)
     planned = plan(settings, prepared)
     images = sum(map(len, planned))
     with Work(len(configs) * (cost(prepared) + images), Console(stderr=True)) as work:
@@ -191,41 +189,3 @@ def _rows(
                     n=n,
                     n_other=n_other,
                 )
-
-
-def _claim(out: Path, prepared: Prepared, command: str) -> None:
-    """Make `out` the folder of this comparison, or check that it is."""
-    path = out / "config.json"
-    if path.exists():
-        before = read_json(path)
-        if before.get("config_hash") == prepared.hash:
-            return
-        now = json.loads(json.dumps(dataclasses.asdict(prepared.settings)))
-        old = before.get("settings", {})
-        changed = [f"{key}: {old.get(key)!r} there, {now[key]!r} here" for key in now if old.get(key) != now[key]]
-        raise InputError(
-            f"{out} holds another comparison ({'; '.join(changed) or 'the images differ'}). Use another --out."
-        )
-    if out.exists() and any(out.iterdir()):
-        raise InputError(f"--out {out} is not empty and holds no comparison. Use an empty or a new folder.")
-    data = prepared.data
-    write_json(
-        path,
-        {
-            "command": command,
-            "config_hash": prepared.hash,
-            "settings": dataclasses.asdict(prepared.settings),
-            "data": {
-                "name": data.name,
-                "split": data.split,
-                "notes": list(prepared.notes),
-                "train_size": len(data.train),
-                "validation_size": len(prepared.validation) if prepared.validation else 0,
-                "test_size": len(data.test),
-                "classes": list(data.classes),
-            },
-            "preprocess": str(prepared.preprocess),
-            "threads": torch.get_num_threads(),
-            "versions": runs.versions(),
-        },
-    )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 
 from anchored import data as sources
@@ -18,6 +19,7 @@ from anchored.config import build
 from anchored.data.base import Data, ImageSet
 from anchored.data.noise import relabelled
 from anchored.errors import InputError
+from anchored.files import read_json, write_json, write_text
 from anchored.models import create
 from anchored.preprocess import Preprocess
 from anchored.progress import Decoding
@@ -122,3 +124,49 @@ def _hash(settings: Comparison, data: Data) -> str:
         digest.update(part.images.contiguous().numpy().data)
         digest.update(part.labels.contiguous().numpy().data)
     return digest.hexdigest()
+
+
+def claim(folder: Path, prepared: Prepared, command: str, flags: str = "") -> None:
+    """Make `folder` the one of these settings and data, or check that it is; config.json and flags.yaml say so.
+
+    flags: the command's flags as YAML, to run it again elsewhere (--config). Raises InputError for a folder of
+    something else.
+    """
+    path = folder / "config.json"
+    settings = json.loads(json.dumps(dataclasses.asdict(prepared.settings)))
+    if path.exists():
+        before = read_json(path)
+        if before.get("config_hash") == prepared.hash:
+            return
+        old = before.get("settings", {})
+        changed = [
+            f"{key}: {old.get(key)!r} there, {now!r} here" for key, now in settings.items() if old.get(key) != now
+        ]
+        raise InputError(
+            f"{folder} holds other results ({'; '.join(changed) or 'the images differ'}). Use another --out."
+        )
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"--out {folder} is not empty and holds no results. Use an empty or a new folder.")
+    if flags:
+        write_text(folder / "flags.yaml", flags)
+    data = prepared.data
+    write_json(
+        path,
+        {
+            "command": command,
+            "config_hash": prepared.hash,
+            "settings": settings,
+            "data": {
+                "name": data.name,
+                "split": data.split,
+                "notes": list(prepared.notes),
+                "train_size": len(data.train),
+                "validation_size": len(prepared.validation) if prepared.validation else 0,
+                "test_size": len(data.test),
+                "classes": list(data.classes),
+            },
+            "preprocess": str(prepared.preprocess),
+            "threads": torch.get_num_threads(),
+            "versions": runs.versions(),
+        },
+    )

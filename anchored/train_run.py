@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import warnings
 from collections.abc import Callable
@@ -19,8 +18,7 @@ from anchored.comparison import Comparison, without_effect
 from anchored.config import RunConfig, build, reference_set
 from anchored.distributed import Team
 from anchored.errors import InputError
-from anchored.files import read_json, write_json
-from anchored.prepare import Prepared, prepare, say_notes
+from anchored.prepare import Prepared, claim, prepare, say_notes
 from anchored.progress import Work
 from anchored.train import train
 
@@ -103,6 +101,7 @@ def train_one(
     out: Path | None = None,
     device: torch.device,
     command: str = "",
+    flags: str = "",
     strict: bool = False,
     memory_limit: int | None = None,
     **how: Any,
@@ -121,37 +120,13 @@ def train_one(
     console = Console(stderr=True, quiet=not team.main)
     if team.main:
         say_notes(prepared)
-        _claim(folder, prepared, command)
+        claim(folder, prepared, command, flags)
     team.wait()
     with Work(cost(prepared), console) as work:
         train_run(config, prepared, folder, work, device=team.device, team=team, **how)
     if team.main:
         Console().print(f"Run: {folder}", highlight=False, markup=False, soft_wrap=True)
     return folder
-
-
-def _claim(folder: Path, prepared: Prepared, command: str) -> None:
-    """Make `folder` the folder of this run, or check that it is."""
-    path = folder / "settings.json"
-    settings = json.loads(json.dumps(dataclasses.asdict(prepared.settings)))
-    if path.exists():
-        before = read_json(path)
-        if before["config_hash"] == prepared.hash:
-            return
-        changed = [
-            f"{key}: {before['settings'].get(key)!r} there, {value!r} here"
-            for key, value in settings.items()
-            if before["settings"].get(key) != value
-        ]
-        raise InputError(
-            f"{folder} holds another run ({'; '.join(changed) or 'the images differ'}). Use another --out."
-        )
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"--out {folder} is not empty and holds no run. Use an empty or a new folder.")
-    write_json(
-        path,
-        {"command": command, "config_hash": prepared.hash, "settings": settings, "versions": runs.versions()},
-    )
 
 
 def plan(settings: Comparison, *, images_per_second: float | None = None, strict: bool = False) -> None:

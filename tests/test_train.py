@@ -1,0 +1,292 @@
+"""Training: resuming to the same bits, checkpoints, SIGTERM, parts of a batch, averages, processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from anchored import checkpoints as checkpoints_module
+from anchored import runs
+from anchored.checkpoints import Checkpoints
+from anchored.cli import main
+from anchored.comparison import Comparison
+from anchored.data.base import Data, ImageSet
+from anchored.errors import InputError, Stopped, TrainingError
+from anchored.order import Order
+from anchored.prepare import prepare
+from anchored.recipes import recipe
+from anchored.train import train
+
+TESTS = Path(__file__).parent
+CPU = torch.device("cpu")
+
+
+def settings(model: str = "tiny_model:tiny", *, epochs: int = 2, **changed: Any) -> Comparison:
+    fields = {
+        name: changed.pop(name) for name in list(changed) if name in {f.name for f in dataclasses.fields(Comparison)}
+    }
+    made = recipe("cpu_quick", epochs=epochs, **{"batch_size": 64, **changed})
+    return Comparison("digits", model, made, methods=("masking",), anomalies=(), on=("clean",), **fields)
+
+
+def trained(folder: Path, given: Comparison, **how: Any) -> nn.Module:
+    prepared = prepare(given)
+    (config,) = prepared.settings.run_configs()
+    return train(config, prepared.data, prepared.preprocess, folder, device=CPU, validation=prepared.validation, **how)
+
+
+def same(a: nn.Module, b: nn.Module) -> bool:
+    pairs = zip(a.state_dict().values(), b.state_dict().values(), strict=True)
+    return all(torch.equal(x, y) for x, y in pairs)
+
+
+class Killed(Exception):
+    pass
+
+
+def killed_after(steps: int) -> Any:
+    """A `tick` that ends the process, as far as the loop can tell, after so many steps."""
+    left = [steps]
+
+    def tick(amount: float, note: str) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+
+    return tick
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"ema_decay": 0.9, "ema_steps": 3, "warmup": 0.0},
+        {"augmentation": "crop+trivialaugment+mixup", "repeats": 2},
+        {"optimiser": "adamw", "accumulate": 2, "clip": 1.0},
+        {"val_fraction": 0.2, "select": "best", "recalibrate_bn": 128},
+    ],
+)
+def test_a_run_that_was_cut_off_within_an_epoch_ends_in_the_same_bits(tmp_path: Path, changed: dict[str, Any]) -> None:
+    given = settings(**changed)
+    whole = trained(tmp_path / "whole", given)
+    for cut in (5, 14):  # a checkpoint after every step: the cuts lie within the epochs
+        with pytest.raises(Killed):
+            trained(tmp_path / "cut", given, checkpoint_every=0.0, tick=killed_after(cut))
+    assert same(trained(tmp_path / "cut", given), whole)
+    lines = [json.loads(line) for line in (tmp_path / "cut" / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line["event"] == "resume"] == [5, 19]
+
+
+def test_the_average_of_the_weights_is_the_network_of_the_run(tmp_path: Path) -> None:
+    given = settings(ema_decay=0.9, ema_steps=3, warmup=0.0)
+    averaged = trained(tmp_path / "a", given)
+    raw = trained(tmp_path / "b", settings(warmup=0.0))
+    assert not same(averaged, raw)
+    state, _ = Checkpoints(tmp_path / "a" / "checkpoints").newest(CPU)
+    assert state is not None
+    assert all(torch.equal(a, b) for a, b in zip(state["net"].values(), raw.state_dict().values(), strict=True))
+
+
+def test_parts_of_a_batch_make_the_step_of_the_whole(tmp_path: Path) -> None:
+    """Without batch norm and dropout, and with references of the whole batch: equal to rounding."""
+    how = {"epochs": 1, "precision": "float32", "lr": 0.01}
+    whole = trained(tmp_path / "a", settings("tiny_model:plain", **how))
+    parts = trained(tmp_path / "b", settings("tiny_model:plain", accumulate=4, **how))
+    for a, b in zip(whole.parameters(), parts.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_best_takes_the_epoch_of_the_highest_validation_accuracy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, torch.Tensor]] = []
+    accuracies = iter([50.0, 70.0, 60.0])
+    given = settings(epochs=3, val_fraction=0.2, select="best")
+
+    def judge(predict: Any, *rest: Any) -> float:
+        seen.append({name: value.clone() for name, value in predict.net.state_dict().items()})
+        return next(accuracies)
+
+    monkeypatch.setattr("anchored.train.accuracy", judge)
+    net = trained(tmp_path, given)
+    assert all(torch.equal(net.state_dict()[name], value) for name, value in seen[1].items())
+    assert not all(torch.equal(net.state_dict()[name], value) for name, value in seen[2].items())
+
+
+def test_a_truncated_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path: Path) -> None:
+    given = settings()
+    whole = trained(tmp_path / "whole", given)
+    with pytest.raises(Killed):
+        trained(tmp_path / "cut", given, checkpoint_every=0.0, tick=killed_after(8))
+    newest = sorted((tmp_path / "cut" / "checkpoints").glob("step-*.pt"))
+    assert [path.name for path in newest] == ["step-000000007.pt", "step-000000008.pt"]  # the last two are kept
+    newest[-1].write_bytes(newest[-1].read_bytes()[:1000])
+    said: list[str] = []
+    assert same(trained(tmp_path / "cut", given, say=said.append), whole)
+    assert len(said) == 1 and "step-000000008.pt cannot be read" in said[0]
+    with pytest.raises(Killed):
+        trained(tmp_path / "gone", given, checkpoint_every=0.0, tick=killed_after(8))
+    for path in (tmp_path / "gone" / "checkpoints").glob("step-*.pt"):
+        path.write_bytes(b"nothing")
+    with pytest.raises(InputError, match="no checkpoint in .* can be read"):
+        trained(tmp_path / "gone", given)
+
+
+def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = settings()
+    whole = trained(tmp_path / "whole", given)
+    save, calls = torch.save, [0]
+
+    def full(state: Any, path: Path) -> None:
+        calls[0] += 1
+        if calls[0] > 6:
+            path.write_bytes(b"half of it")
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        save(state, path)
+
+    monkeypatch.setattr(checkpoints_module.torch, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        trained(tmp_path / "full", given, checkpoint_every=0.0)
+    monkeypatch.setattr(checkpoints_module.torch, "save", save)
+    names = sorted(path.name for path in (tmp_path / "full" / "checkpoints").iterdir())
+    assert names == ["step-000000005.pt", "step-000000006.pt"]
+    assert same(trained(tmp_path / "full", given), whole)
+
+
+def test_a_loss_that_is_not_finite_names_step_images_and_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"the loss is (nan|inf) at step \d+ .*images \[\d+, .*checkpoint is in"):
+        trained(tmp_path, settings(lr=1e30, clip=None))
+
+
+def test_sigterm_saves_the_step_in_hand_and_the_run_goes_on_from_it(tmp_path: Path) -> None:
+    given = settings()
+    whole = trained(tmp_path / "whole", given)
+
+    def terminate(amount: float, note: str) -> None:
+        if len((tmp_path / "cut" / "log.jsonl").read_text().splitlines()) == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Stopped, match="stopped by SIGTERM after step"):
+        trained(tmp_path / "cut", given, tick=terminate)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert same(trained(tmp_path / "cut", given), whole)
+
+
+def test_sigterm_ends_the_command_with_143_and_the_same_command_finishes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "anchored", "train", "--model", "tiny_model:tiny", "--epochs", "200"]
+    environment = os.environ | {"PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([*command, "--out", str(tmp_path / "run")], env=environment, stderr=subprocess.PIPE)
+    log = tmp_path / "run" / "log.jsonl"
+    deadline = time.monotonic() + 90
+    while not (log.exists() and "checkpoint" in log.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 143 and b"The same command goes on from there" in errors
+    state, _ = Checkpoints(tmp_path / "run" / "checkpoints").newest(CPU)
+    assert state is not None and f"after step {state['step']}," in errors.decode()
+
+
+def test_train_writes_a_run_that_predicts_and_replays_from_its_flags(tmp_path: Path) -> None:
+    flags = ["--model", "tiny_model:tiny", "--epochs", "2", "--val-fraction", "0.2", "--label-noise", "0.1"]
+    flags += ["--set", "clip=1", "ema_decay=0.9", "--seed", "3"]
+    main(["train", *flags, "--out", str(tmp_path / "a")])
+    run = runs.load(tmp_path / "a")
+    assert run.info["label_noise"] == 0.1 and run.info["weights"] == "ema" and run.config.recipe.clip == 1.0
+    assert run.info["validation_top1"] is not None and not (tmp_path / "a" / "checkpoints").exists()
+    assert any("labels moved to another class" in note for note in run.info["notes"])
+    main(["train", "--config", str(tmp_path / "a" / "flags.yaml"), "--out", str(tmp_path / "b")])
+    assert (tmp_path / "a" / "model.safetensors").read_bytes() == (tmp_path / "b" / "model.safetensors").read_bytes()
+
+
+def test_plan_prints_steps_and_days_and_trains_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    main(["train", "--model", "resnet9", "--epochs", "10", "--plan", "--images-per-second", "0.1"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "9 an epoch, 90 in 10 epochs" in printed
+    assert "1.46 days on one device, 0.09 on 16" in printed  # 1258 x 10 / 0.1 s
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--set", "clip"], "NAME=VALUE"),
+        (["--set", "momentun=1"], "momentum"),
+        (["--set", "clip=-1"], "clip"),
+        (["--set", "epochs=3", "--epochs", "2"], "given twice"),
+        (["--select", "best"], "needs a validation split"),
+        (["--label-noise", "1.5"], "[0, 1]; got 1.5"),
+        (["--labels", "/nowhere.npy"], "/nowhere.npy"),
+        (["--keep", "0"], "keep is at least 1"),
+        (["--method", "masked"], "unknown method 'masked'"),
+        (["--augmentation", "crop_flop"], "crop_flip"),
+    ],
+)
+def test_bad_flags_of_train(flags: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "--out", str(tmp_path / "out"), *flags])
+    assert ended.value.code == 2 and message in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+# --- order
+
+
+def test_the_shares_of_all_processes_and_parts_make_the_global_batch() -> None:
+    alone, shared = Order(100, 24, seed=1), Order(100, 24, seed=1)
+    for step in (0, 3, 4, 9):
+        whole = torch.cat([part.positions for part in alone.step(step)])
+        mine = [part.positions for rank in range(2) for part in shared.step(step, rank, world=2, parts=3)]
+        assert torch.equal(torch.cat(mine), whole) and len(mine) == 6
+    epoch = torch.cat([alone.step(step)[0].positions for step in range(4)])
+    assert len(epoch.unique()) == 96
+
+
+def two_processes(tmp_path: Path, *flags: str) -> Path:
+    out = tmp_path / "two"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "anchored"]
+    environment = os.environ | {"PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(
+        [*command, "train", *flags, "--device", "cpu", "--out", str(out)],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return out
+
+
+def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
+    flags = ["--model", "tiny_model:plain", "--epochs", "1", "--batch-size", "128", "--val-fraction", "0.25"]
+    flags += ["--precision", "float32", "--lr", "0.02"]
+    main(["train", *flags, "--out", str(tmp_path / "one")])
+    two = two_processes(tmp_path, *flags)
+    one, both = runs.load(tmp_path / "one"), runs.load(two)
+    for a, b in zip(one.net.parameters(), both.net.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+    lines = [json.loads((folder / "metrics.jsonl").read_text()) for folder in (tmp_path / "one", two)]
+    for name in ("loss", "loss_masked", "train_accuracy", "validation_top1"):  # n is exact: nobody counts twice
+        assert lines[0][name] == pytest.approx(lines[1][name], rel=1e-4), name
+    assert lines[0]["loss_masked"] is not None
+
+
+def test_a_batch_without_equal_parts_is_refused(tmp_path: Path) -> None:
+    data = Data("d", ImageSet(torch.zeros(30, 8, 8, 3, dtype=torch.uint8), torch.zeros(30, dtype=torch.int64)),
+                ImageSet(torch.zeros(2, 8, 8, 3, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64)), ("a", "b"))  # fmt: skip
+    given = settings("tiny_model:plain", batch_size=64, accumulate=4)
+    prepared = prepare(given)
+    (config,) = prepared.settings.run_configs()
+    with pytest.raises(InputError, match="multiple of 1 processes x 4 parts; got 30"):
+        train(config, data, prepared.preprocess, tmp_path, device=CPU)
