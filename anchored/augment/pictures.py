@@ -94,7 +94,7 @@ class Pictures:
             steps.append(v2.RandomCrop(size, padding=self.height // 8))
         if self.policy.flips:
             steps.append(v2.RandomHorizontalFlip())
-        return v2.Compose(steps) if steps else lambda image: image
+        return v2.Compose(steps) if steps else v2.Identity()
 
 
 def _operation(part: spec.Part, side: int, interpolation: str) -> Callable[[Picture, torch.Generator], Picture]:
