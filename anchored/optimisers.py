@@ -174,6 +174,6 @@ def average(averages: AveragedModel | None, net: nn.Module, recipe: Recipe, step
     """
     if averages is None or step % recipe.ema_steps:
         return
-    if epoch < recipe.warmup:
+    if epoch < min(recipe.warmup, recipe.epochs / 2):  # as `Recipe.lr_at` has it
         averages.n_averaged.fill_(0)
     averages.update_parameters(net)

@@ -141,6 +141,12 @@ def test_pictures_are_changed_each_in_its_own_way(augment: str) -> None:
     assert torch.equal(first, pixels(unit_pipeline(same.clone(), augment, seed=1).train(index, 0)))
 
 
+@pytest.mark.parametrize("augment", ONE_BY_ONE)
+def test_oblong_pictures_keep_their_shape(augment: str) -> None:
+    images = pictures(3, 32)[:, :12].contiguous()
+    assert unit_pipeline(images, augment).train(torch.arange(3), 0).shape == (3, 3, 12, 32)
+
+
 def test_crops_come_before_operations() -> None:
     images = pictures(20)
     cropped = pixels(unit_pipeline(images, "crop_flip", seed=2).train(torch.arange(20), 1))
@@ -218,6 +224,17 @@ def test_cutmix_weights_labels_by_area() -> None:
         share = float(soft[1, 1])
         assert float(own[1].float().mean()) == pytest.approx(share, abs=0.02)
         torch.testing.assert_close(soft.sum(1), torch.ones(6))
+
+
+@pytest.mark.parametrize("augment", ["mixup", "cutmix", "mixup+cutmix"])
+def test_blocks_are_what_several_processes_do(augment: str) -> None:
+    pipeline = unit_pipeline(pictures(8), augment, classes=8)
+    x, y = pipeline.plain(torch.arange(8)), torch.arange(8)
+    for step in range(6):
+        whole, labels = pipeline.mix(x, y, step, block=4)
+        ranks = [pipeline.mix(x[part], y[part], step) for part in (slice(0, 4), slice(4, 8))]
+        assert torch.equal(whole, torch.cat([mixed for mixed, _ in ranks]))
+        assert torch.equal(labels, torch.cat([soft for _, soft in ranks]))
 
 
 def test_mixup_and_cutmix_take_turns() -> None:
