@@ -104,14 +104,8 @@ def layers(net: nn.Module) -> dict[str, int]:
 
 def _block(name: str) -> str | None:
     """The numbered block a parameter lies in: its path up to the first run of numbers ("features.1.0.block.2.bias")."""
-    parts = name.split(".")
-    numbered = [re.search(r"(^|_)\d+$", part) is not None for part in parts[:-1]]
-    if True not in numbered:
-        return None
-    end = numbered.index(True)
-    while end < len(numbered) and numbered[end]:
-        end += 1
-    return ".".join(parts[:end])
+    match = re.match(r"(?:[^.]+\.)*?(?:\w+_\d+|\d+(?:\.\d+)*)(?=\.)", name)
+    return match.group() if match else None
 
 
 def freeze(net: nn.Module, trainable: str) -> None:
@@ -180,6 +174,6 @@ def average(averages: AveragedModel | None, net: nn.Module, recipe: Recipe, step
     """
     if averages is None or step % recipe.ema_steps:
         return
-    if epoch < recipe.warmup:
+    if epoch < min(recipe.warmup, recipe.epochs / 2):  # as `Recipe.lr_at` has it
         averages.n_averaged.fill_(0)
     averages.update_parameters(net)

@@ -81,13 +81,15 @@ def test_places_are_uniform() -> None:
     assert abs(float(mirrored.float().mean()) - 0.5) < 5 * 0.5 / n**0.5
 
 
-@pytest.mark.parametrize("augment", AUGMENTATIONS)
+@pytest.mark.parametrize("augment", [*AUGMENTATIONS, "resized_crop_flip+augmix+pixmix+random_erasing"])
 def test_an_image_does_not_depend_on_its_batch(augment: str) -> None:
-    pipeline = Pipeline(pictures(50, 32, 32), MEAN, STD, augment, seed=1)
+    pipeline = Pipeline(pictures(50, 32, 32), MEAN, STD, augment, seed=1, classes=10, repeats=2)
     whole = pipeline.train(torch.arange(50), epoch=2)
     order = torch.randperm(50, generator=generator("order"))
+    torch.manual_seed(3)
     for batch in (order, order[:7], order[7:8], torch.tensor([3, 3, 9])):
         assert torch.equal(pipeline.train(batch, epoch=2), whole[batch])
+        assert torch.equal(pipeline.train(batch, 2, torch.zeros_like(batch)), whole[batch])
 
 
 def test_seed_and_epoch_alone_decide() -> None:
@@ -103,9 +105,11 @@ def test_seed_and_epoch_alone_decide() -> None:
         assert int((different != first).flatten(1).any(1).sum()) > 25
 
 
-def test_the_global_generator_is_not_used() -> None:
+@pytest.mark.parametrize("augment", AUGMENTATIONS)
+def test_the_global_generator_is_left_alone(augment: str) -> None:
+    pipeline = Pipeline(pictures(4, 16, 16), MEAN, STD, augment, classes=3)
     before = torch.get_rng_state()
-    augmented(pictures(4, 16, 16), "crop_flip")
+    pipeline.mix(pipeline.train(torch.arange(4), 0), torch.tensor([0, 1, 2, 0]), 5)
     assert torch.equal(torch.get_rng_state(), before)
 
 

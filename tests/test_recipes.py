@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+import csv
 import dataclasses
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fixtures import shared
 from torch.optim import lr_scheduler
 
-from anchored.augment import AUGMENTATIONS
+from anchored.augment import parse
 from anchored.errors import InputError
+from anchored.files import write_json
 from anchored.models import OURS
-from anchored.recipes import RECIPES, Recipe, recipe
+from anchored.recipes import RECIPES, Recipe, recipe, recipe_from
 
 
 def torch_schedule(lr: float, epochs: int, make: Any) -> list[float]:
@@ -104,11 +108,70 @@ def test_the_papers_cifar_recipes(name: str) -> None:
 def test_every_recipe_can_be_run_as_its_docstring_says(name: str) -> None:
     made = recipe(name)
     assert made == RECIPES[name]() and made.name == name
-    assert made.augmentation in AUGMENTATIONS
+    assert parse(made.policy)
     command = (RECIPES[name].__doc__ or "").splitlines()[0].split()
     assert command[:2] == ["anchored", "compare"] and command[command.index("--recipe") + 1] == name
     model = command[command.index("--model") + 1]
-    assert model in OURS or model.startswith("timm:")
+    assert model in OURS or model.startswith(("timm:", "torchvision:"))
+
+
+SWIN = {
+    "epochs": 300,
+    "batch_size": 1024,
+    "optimiser": "adamw",
+    "lr": 1e-3,
+    "weight_decay": 0.05,
+    "norm_weight_decay": 0.0,
+    "bias_weight_decay": 0.0,
+    "embedding_weight_decay": 0.0,
+    "schedule": "cosine",
+    "warmup": 20,
+    "warmup_start": 0.01,
+    "min_lr": 1e-5,
+    "label_smoothing": 0.1,
+    "policy": "resized_crop_flip+trivialaugment+random_erasing(p=0.25)+mixup(alpha=0.8)+cutmix(alpha=1.0)",
+    "repeats": 4,
+    "clip": 5.0,
+    "ema_decay": 0.99998,
+    "ema_steps": 32,
+    "alpha": 0.2,
+    "layer_decay": 1.0,
+    "trainable": "all",
+}
+VIT = SWIN | {
+    "batch_size": 4096,
+    "lr": 3e-3,
+    "weight_decay": 0.3,
+    "norm_weight_decay": None,
+    "bias_weight_decay": None,
+    "embedding_weight_decay": None,
+    "warmup": 30,
+    "warmup_start": 0.033,
+    "min_lr": 0.0,
+    "label_smoothing": 0.11,
+    "policy": "resized_crop_flip+randaugment+mixup(alpha=0.2)+cutmix(alpha=1.0)",
+    "repeats": 3,
+    "clip": 1.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [*((f"imagenet_swin_v2_{s}", SWIN) for s in "tsb"), ("imagenet_vit_b_16", VIT)]
+)
+def test_the_papers_imagenet_recipes(name: str, expected: dict[str, Any]) -> None:
+    made = recipe(name)
+    assert {key: getattr(made, key) for key in expected} == expected
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name.startswith("imagenet")])
+def test_imagenet_recipes_are_headed_by_the_papers_numbers(name: str) -> None:
+    path = shared("ANCHORED_PAPER", "paper") / "tables" / "table2_6_imagenet_generalization.csv"
+    with open(path, newline="") as file:
+        table = {(row["model"], row["method"], row["benchmark"]): row["top1"] for row in csv.DictReader(file)}
+    for method in ("standard", "masking"):
+        clean, c, r = (table[name.removeprefix("imagenet_"), method, on] for on in ("id", "c_sev5", "imagenet_r"))
+        assert f"{method} {clean}" in (text := " ".join((RECIPES[name].__doc__ or "").split()))
+        assert c in text and r in text
 
 
 def test_recipes_do_not_change() -> None:
@@ -154,6 +217,42 @@ def test_a_larger_rate_scales_the_whole_schedule() -> None:
         ({"alpha": -0.1}, "alpha is the probability"),
         ({"alpha": math.nan}, "alpha is the probability"),
         ({"label_smoothing": 1.0}, "label smoothing lies in"),
+        ({"epochs": 2.5}, "epochs is a whole number; got 2.5"),
+        ({"epochs": True}, "epochs is a whole number; got True"),
+        ({"lr": "fast"}, "lr is a number; got 'fast'"),
+        ({"nesterov": 1}, "nesterov is true or false; got 1"),
+        ({"optimiser": 3}, "optimiser is text; got 3"),
+        ({"accumulate": 3}, "accumulate is .* equal parts .* got 3 for a batch size of 128"),
+        ({"accumulate": 0}, "accumulate is .* got 0"),
+        ({"momentum": 1.0}, r"momentum lies in \[0, 1\); got 1.0"),
+        ({"momentum": 0.0}, "nesterov needs a momentum above 0"),
+        ({"weight_decay": -1e-4}, "weight decay is a number of at least 0; got -0.0001"),
+        ({"norm_weight_decay": math.nan}, "norm weight decay is a number of at least 0 or none; got nan"),
+        ({"bias_weight_decay": -1}, "bias weight decay is"),
+        ({"embedding_weight_decay": math.inf}, "embedding weight decay is"),
+        ({"layer_decay": 0.0}, r"layer decay is .* in \(0, 1\]; got 0.0"),
+        ({"layer_decay": 1.1}, "layer decay is"),
+        ({"milestones": (3, 2)}, r"milestones are epochs from 0 in increasing order; got \[3, 2\]"),
+        ({"milestones": (-1,)}, "milestones are"),
+        ({"milestones": 5}, "milestones is a list of whole numbers; got 5"),
+        ({"gamma": 0.0}, r"gamma, .* lies in \(0, 1\]; got 0.0"),
+        ({"warmup": -1}, "warmup is epochs from 0; got -1"),
+        ({"warmup_start": 2}, r"warmup start is .* in \[0, 1\]; got 2"),
+        ({"min_lr": 1.0}, r"min lr lies in \[0, lr = 0.2\]; got 1.0"),
+        ({"min_lr": -0.1}, "min lr lies"),
+        ({"augmentation": "crop_flop"}, "unknown augmentation 'crop_flop'. Did you mean 'crop_flip'"),
+        ({"augmentation": "crop+mixup", "mixup_alpha": 0.2}, "mixup more than once"),
+        ({"random_erasing": 2}, r"random erasing is a probability in \[0, 1\]; got 2"),
+        ({"mixup_alpha": -0.1}, "mixup alpha is a positive number, 0 for none; got -0.1"),
+        ({"cutmix_alpha": math.inf}, "cutmix alpha is"),
+        ({"repeats": 0}, r"repeats, .* 1..128, the batch size; got 0"),
+        ({"clip": 0.0}, "clip is the largest gradient norm, above 0, or none; got 0.0"),
+        ({"clip": math.nan}, "clip is"),
+        ({"ema_decay": 1.0}, r"ema decay lies in \[0, 1\), or none; got 1.0"),
+        ({"ema_steps": 0}, "ema steps is at least 1; got 0"),
+        ({"trainable": "heads"}, "unknown trainable 'heads'. Did you mean 'head'"),
+        ({"learning_rate": 0.1}, "unknown field of a recipe 'learning_rate'"),
+        ({"weightdecay": 0.1}, "unknown field of a recipe 'weightdecay'. Did you mean 'weight_decay'"),
         ({"optimiser": "adam"}, "unknown optimiser 'adam'. Did you mean 'adamw'"),
         ({"schedule": "cosin"}, "unknown schedule 'cosin'. Did you mean 'cosine'"),
     ],
@@ -166,3 +265,53 @@ def test_values_out_of_range_are_refused(overrides: dict[str, Any], says: str) -
 def test_an_unknown_recipe_names_the_nearest() -> None:
     with pytest.raises(InputError, match=r"Did you mean 'cifar_resnet18'.* Choices: cpu_quick"):
         recipe("cifar_resnet")
+
+
+# --- replay
+
+
+def test_a_run_and_a_comparison_give_back_their_recipe(tmp_path: Path) -> None:
+    made = recipe("imagenet_swin_v2_b", epochs=7, clip=2.5)
+    write_json(tmp_path / "run" / "run.json", {"config": {"method": "masking", "recipe": dataclasses.asdict(made)}})
+    write_json(tmp_path / "all" / "config.json", {"settings": {"data": "x", "recipe": dataclasses.asdict(made)}})
+    for path in ("run", "run/run.json", "all", "all/config.json"):
+        assert recipe(str(tmp_path / path)) == recipe_from(tmp_path / path) == made
+    assert recipe(str(tmp_path / "run"), lr=0.5) == dataclasses.replace(made, lr=0.5)
+
+
+def test_a_saved_recipe_holds_whatever_its_name_means_later(tmp_path: Path) -> None:
+    made = dataclasses.replace(recipe("finetune"), clip=None, milestones=(1, 2), nesterov=True)
+    write_json(tmp_path / "run.json", {"config": {"recipe": dataclasses.asdict(made)}})
+    assert recipe_from(tmp_path) == made, "None, lists and all"
+
+
+def test_yaml_names_a_recipe_and_what_differs(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("recipe: cifar_resnet18\nepochs: 100\nlr: 5e-2\nweight-decay: 1e-4\naugmentation: crop+pixmix\n")
+    expected = recipe("cifar_resnet18", epochs=100, lr=0.05, weight_decay=1e-4, augmentation="crop+pixmix")
+    assert recipe(str(file)) == expected and expected.milestones == (30, 60, 80)
+    file.write_text("epochs: 3\nschedule: cosine\nclip: null\n")
+    assert recipe(str(file)) == Recipe("mine", epochs=3, schedule="cosine")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("- 1\n- 2\n", "holds no recipe: a mapping of fields"),
+        ("epochs: [1", "cannot be read"),
+        ("lr: 0.1\n", "needs the number of epochs, or the name of a recipe. Names: cpu_quick"),
+        ("name: cpu_quick\nepoch: 3\n", "unknown field of a recipe 'epoch'. Did you mean 'epochs'"),
+        ("name: cpu_quick\nlr: -1\n", "lr is a positive number"),
+    ],
+)
+def test_bad_recipe_files(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "r.yaml").write_text(text)
+    with pytest.raises(InputError, match=says):
+        recipe(str(tmp_path / "r.yaml"))
+
+
+def test_files_without_a_recipe(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"missing.yaml cannot be read: No such file"):
+        recipe(str(tmp_path / "missing.yaml"))
+    with pytest.raises(InputError, match=r"neither run.json"):
+        recipe(str(tmp_path))

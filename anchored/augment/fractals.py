@@ -13,7 +13,7 @@ from anchored.errors import InputError
 from anchored.rng import generator
 
 STEPS = 64  # of the iteration z -> z^2 + c
-POINTS, JUMPS, SETTLING = 2048, 48, 12  # of the chaos game
+JUMPS, SETTLING = 48, 12  # of the chaos game
 
 
 def fractals(count: int, size: int, seed: int = 0) -> Tensor:
@@ -71,8 +71,9 @@ def _attractor(size: int, stream: torch.Generator) -> NDArray[np.uint8]:
     matrices = turns @ (stretch[:, :, None] * back)
     shifts = _uniform(stream, -1, 1, maps, 2)
     tones = _uniform(stream, 0, 1, maps)
-    chosen = torch.randint(maps, (JUMPS, POINTS), generator=stream).numpy()
-    point, tone = _uniform(stream, -1, 1, POINTS, 2), np.zeros(POINTS)
+    count = min(4096, max(512, size * size // 8))  # points that jump, a few visits a pixel
+    chosen = torch.randint(maps, (JUMPS, count), generator=stream).numpy()
+    point, tone = _uniform(stream, -1, 1, count, 2), np.zeros(count)
     points, colours = [], []
     for jump, choice in enumerate(chosen):
         point = np.einsum("nij,nj->ni", matrices[choice], point) + shifts[choice]

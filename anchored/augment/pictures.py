@@ -58,7 +58,7 @@ class Pictures:
         self.policy, self.seed, self.interpolation, self.crop = policy, seed, interpolation, crop
         self.height, self.width = (size, size) if isinstance(size, int) else size
         self._geometry = self._cropping()
-        self._operations = [_operation(part, self.height, interpolation) for part in policy.pictures]
+        self._operations = [_operation(part, max(self.height, self.width), interpolation) for part in policy.pictures]
 
     @property
     def resized(self) -> bool:
@@ -94,7 +94,7 @@ class Pictures:
             steps.append(v2.RandomCrop(size, padding=self.height // 8))
         if self.policy.flips:
             steps.append(v2.RandomHorizontalFlip())
-        return v2.Compose(steps) if steps else lambda image: image
+        return v2.Compose(steps) if steps else v2.Identity()
 
 
 def _operation(part: spec.Part, side: int, interpolation: str) -> Callable[[Picture, torch.Generator], Picture]:

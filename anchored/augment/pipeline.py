@@ -85,18 +85,25 @@ class Pipeline:
                     self._erasing(image)
         return x
 
-    def mix(self, x: Tensor, y: Tensor, step: int) -> tuple[Tensor, Tensor]:
+    def mix(self, x: Tensor, y: Tensor, step: int, block: int | None = None) -> tuple[Tensor, Tensor]:
         """x [B, 3, H, W] and labels y (int64 [B]) mixed by mixup or cutmix: probabilities [B, classes] for y.
 
         Where the policy has both, one of them at random, as likely each; one draw a batch, from (seed, step), the same
-        on every rank. Each image is mixed with the one before it in the batch. Without mixing: x and y as they are.
+        on every rank. Each image is mixed with the one before it, within blocks of `block` images (None: the batch), so
+        that one process can do what several do with a batch of that size each. Without mixing: x and y as they are.
         """
         if not self._mixers:
             return x, y
+        blocks = [
+            self._mixed(*part, step) for part in zip(x.split(block or len(x)), y.split(block or len(y)), strict=True)
+        ]
+        images, labels = zip(*blocks, strict=True)
+        return torch.cat(images).contiguous(memory_format=torch.channels_last), torch.cat(labels)
+
+    def _mixed(self, x: Tensor, y: Tensor, step: int) -> tuple[Tensor, Tensor]:
         with drawing(self.seed, "mix", step) as stream:
             chosen = int(torch.randint(len(self._mixers), (), generator=stream)) if len(self._mixers) > 1 else 0
-            x, y = self._mixers[chosen](x, y)
-        return x.contiguous(memory_format=torch.channels_last), y
+            return self._mixers[chosen](x, y)
 
     def _cropped(self, indices: Tensor, epoch: int, repeat: Tensor | None) -> Tensor:
         """uint8 [B, H, W, 3] after the crops and mirrors that are done in memory."""

@@ -281,7 +281,7 @@ def without_flips(text: str) -> str:
 def _split(text: str) -> list[str]:
     """The parts of a policy: split at + outside brackets."""
     parts = re.findall(r"(?:[^+(]|\([^)]*\)?)+", text)
-    return [part.strip() for part in parts] if "+".join(parts) == text else [""]
+    return [part.strip() for part in parts] if parts and "+".join(parts) == text else [""]
 
 
 def _part(text: str) -> Part:

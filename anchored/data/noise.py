@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import pickle
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -101,9 +102,9 @@ def read_labels(spec: str, n: int, classes: int) -> Tensor:
         array = np.asarray(values)
     except InputError:
         raise
-    except (OSError, ValueError, EOFError, RuntimeError, pickle.UnpicklingError, csv.Error) as error:
+    except (OSError, ValueError, EOFError, RuntimeError, pickle.PickleError, zipfile.BadZipFile, csv.Error) as error:
         reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
-        if isinstance(error, pickle.UnpicklingError):
+        if isinstance(error, pickle.PickleError):
             reason = "it holds other things than tensors and arrays of integers, or is damaged"
         hint = " A pickled npy is not read; save its array, or use the .pt." if path.suffix.lower() == ".npy" else ""
         raise InputError(f"{where}: the file cannot be read ({reason}).{hint}") from error
@@ -118,11 +119,10 @@ def read_labels(spec: str, n: int, classes: int) -> Tensor:
 def _read(path: Path) -> Any:
     """What is in the file: an array or list of labels, or a mapping of names to them."""
     kind = path.suffix.lower()
-    if kind == ".npy":
-        return np.load(path, allow_pickle=False)
-    if kind == ".npz":
-        with np.load(path, allow_pickle=False) as arrays:
-            return dict(arrays)
+    if kind in (".npy", ".npz"):
+        with open(path, "rb") as file:
+            array = np.load(file, allow_pickle=False)
+            return array if isinstance(array, np.ndarray) else dict(array)
     if kind == ".json":
         return json.loads(path.read_text(encoding="utf-8"))
     if kind == ".txt":
