@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 
 from anchored import cells, runs
+from anchored.augment import parse
 from anchored.cells import CellImages
 from anchored.comparison import Comparison, without_effect
 from anchored.config import RunConfig
@@ -162,7 +163,7 @@ def _rows(
                     data=prepared.data.name,
                     train_size=len(prepared.data.train),
                     recipe=config.recipe.name,
-                    augmentation=config.recipe.policy,
+                    augmentation=str(parse(config.recipe.policy)),
                     label_noise=prepared.label_noise,
                     method=config.method,
                     masked_target=config.masked_target if config.method == "masking" else None,

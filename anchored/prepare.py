@@ -14,6 +14,7 @@ from rich.console import Console
 
 from anchored import data as sources
 from anchored import runs
+from anchored.augment import without_flips
 from anchored.comparison import Comparison
 from anchored.config import build
 from anchored.data.base import Data, ImageSet
@@ -58,22 +59,27 @@ def prepare(settings: Comparison, *, strict: bool = False, memory_limit: int | N
     with Decoding(f"reading {settings.data}") as progress:
         data = sources.load(settings.data, size=settings.image_size or native.image_size, progress=progress, **how)
     notes = list(data.notes)
-    if "crop_flip" in settings.recipe.augmentation and not data.flip:
-        augmentation = settings.recipe.augmentation.replace("crop_flip", "crop")
+    augmentation = settings.recipe.augmentation if data.flip else without_flips(settings.recipe.augmentation)
+    if augmentation != settings.recipe.augmentation:
         recipe = dataclasses.replace(settings.recipe, augmentation=augmentation)
         settings = dataclasses.replace(settings, recipe=recipe)
         notes.append(f"no flips: a mirrored image of {data.name} can be another class")
     validation = None
     train_set, label_noise = data.train, 0.0
-    if settings.labels is not None or settings.label_noise:
-        noisy = relabelled(
-            train_set, len(data.classes), rate=settings.label_noise, labels=settings.labels, seed=settings.seeds[0]
-        )
-        assert noisy is not None
-        train_set, label_noise = noisy.images, noisy.label_noise
-        notes.append(noisy.note)
+    if settings.labels is not None and settings.label_noise:
+        raise InputError("labels are made noisy or given, not both: leave out --labels or --label-noise.")
+    classes, noisy = len(data.classes), None
+    if settings.labels is not None:  # a file counts all the images there are
+        noisy = relabelled(train_set, classes, labels=settings.labels)
+        train_set = noisy.images if noisy else train_set
     if settings.train_limit is not None and settings.train_limit < len(train_set):
         train_set = train_set.subset(sources.limit(train_set, settings.train_limit, seed=0))
+    if settings.label_noise:
+        noisy = relabelled(train_set, classes, rate=settings.label_noise, seed=settings.seeds[0])
+        train_set = noisy.images if noisy else train_set
+    if noisy is not None:
+        label_noise = noisy.label_noise
+        notes.append(noisy.note)
     if settings.val_fraction:
         train_set, validation = sources.split(train_set, settings.val_fraction, seed=0)[:2]
     data = dataclasses.replace(data, train=train_set)

@@ -139,7 +139,7 @@ def test_a_truncated_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_pat
         trained(tmp_path / "gone", given, checkpoint_every=0.0, tick=killed_after(8))
     for path in (tmp_path / "gone" / "checkpoints").glob("step-*.pt"):
         path.write_bytes(b"nothing")
-    with pytest.raises(InputError, match="no checkpoint in .* can be read"):
+    with pytest.raises(InputError, match=r"no checkpoint in .* can be read"):
         trained(tmp_path / "gone", given)
 
 
@@ -270,7 +270,7 @@ def two_processes(tmp_path: Path, *flags: str) -> Path:
 
 def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
     flags = ["--model", "tiny_model:plain", "--epochs", "1", "--batch-size", "128", "--val-fraction", "0.25"]
-    flags += ["--precision", "float32", "--lr", "0.02"]
+    flags += ["--precision", "float32", "--lr", "0.02", "--alpha", "0.5"]
     main(["train", *flags, "--out", str(tmp_path / "one")])
     two = two_processes(tmp_path, *flags)
     one, both = runs.load(tmp_path / "one"), runs.load(two)
@@ -283,8 +283,8 @@ def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
 
 
 def test_a_batch_without_equal_parts_is_refused(tmp_path: Path) -> None:
-    data = Data("d", ImageSet(torch.zeros(30, 8, 8, 3, dtype=torch.uint8), torch.zeros(30, dtype=torch.int64)),
-                ImageSet(torch.zeros(2, 8, 8, 3, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64)), ("a", "b"))  # fmt: skip
+    images, labels = torch.zeros(30, 8, 8, 3, dtype=torch.uint8), torch.zeros(30, dtype=torch.int64)
+    data = Data("d", ImageSet(images, labels), ImageSet(images, labels), ("a", "b"))
     given = settings("tiny_model:plain", batch_size=64, accumulate=4)
     prepared = prepare(given)
     (config,) = prepared.settings.run_configs()
