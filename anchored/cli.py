@@ -14,6 +14,7 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
+from anchored.cli_corrupt import corrupt_parser, run_corrupt
 from anchored.errors import InputError, TrainingError
 
 SMOKE = {"epochs": 2, "train_limit": 5000, "limit": 500}
@@ -54,6 +55,7 @@ def parser() -> ArgumentParser:
     commands.add_subcommand("compare", _compare_parser(), help="train standard, vanilla and masking; evaluate; report")
     commands.add_subcommand("report", _report_parser(), help="draw the report of a comparison again")
     commands.add_subcommand("predict", _predict_parser(), help="predict images with a run")
+    commands.add_subcommand("corrupt", corrupt_parser(), help="make the -C and C-bar test sets of your own data")
     commands.add_subcommand("doctor", ArgumentParser(), help="what this machine and installation can do")
     return top
 
@@ -197,4 +199,4 @@ def device(name: str) -> Any:
     return torch.device(name)
 
 
-COMMANDS = {"compare": _compare, "report": _report, "predict": _predict, "doctor": _doctor}
+COMMANDS = {"compare": _compare, "report": _report, "predict": _predict, "doctor": _doctor, "corrupt": run_corrupt}
