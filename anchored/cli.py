@@ -12,7 +12,7 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
-from anchored import cli_train
+from anchored import cli_corrupt, cli_train
 from anchored.errors import InputError, Stopped, TrainingError
 
 
@@ -54,6 +54,7 @@ def parser() -> ArgumentParser:
         "compare", cli_train.compare_parser(), help="train standard, vanilla and masking; evaluate; report"
     )
     commands.add_subcommand("train", cli_train.train_parser(), help="train one classifier and save it as a run")
+    commands.add_subcommand("corrupt", cli_corrupt.corrupt_parser(), help="corrupted copies of a data set")
     commands.add_subcommand("report", _report_parser(), help="draw the report of a comparison again")
     commands.add_subcommand("predict", _predict_parser(), help="predict images with a run")
     commands.add_subcommand("doctor", ArgumentParser(), help="what this machine and installation can do")
@@ -100,6 +101,7 @@ def _doctor(flags: Namespace, command: str) -> None:
 COMMANDS = {
     "compare": cli_train.run_compare,
     "train": cli_train.run_train,
+    "corrupt": cli_corrupt.run_corrupt,
     "report": _report,
     "predict": _predict,
     "doctor": _doctor,
