@@ -10,7 +10,7 @@ from torch import Tensor
 
 from anchored import corruptions
 from anchored.data import limit as limited_positions
-from anchored.data.base import ImageSet
+from anchored.data.base import Images
 from anchored.rows import Cell
 
 CORRUPTION_SEED = 0  # the corrupted images are the same for every run, whatever its seed
@@ -41,14 +41,14 @@ class CellImages:
             yield positions, self.take(positions)
 
 
-def plain(cell: Cell, images: ImageSet, limit: int | None = None) -> CellImages:
+def plain(cell: Cell, images: Images, limit: int | None = None) -> CellImages:
     """Images as they are, or a seeded stratified part of at most `limit` of them."""
     index = _positions(images, limit)
-    return CellImages(cell, images.labels[index], index, lambda positions: images.images[index[positions]])
+    return CellImages(cell, images.labels[index], index, lambda positions: images.take(index[positions]))
 
 
 def corrupted(
-    benchmark: str, name: str, severity: int, images: ImageSet, limit: int | None = None, *, exact: bool = True
+    benchmark: str, name: str, severity: int, images: Images, limit: int | None = None, *, exact: bool = True
 ) -> CellImages:
     """Images corrupted as they are asked for, each by its position in the data set."""
     index = _positions(images, limit)
@@ -56,7 +56,7 @@ def corrupted(
     def take(positions: Tensor) -> Tensor:
         there = index[positions]
         return corruptions.corrupt(
-            images.images[there], name, severity, seed=CORRUPTION_SEED, index=there.numpy(), exact=exact
+            images.take(there), name, severity, seed=CORRUPTION_SEED, index=there.numpy(), exact=exact
         )
 
     cell = Cell(benchmark, name, severity, "shift")
@@ -64,13 +64,13 @@ def corrupted(
 
 
 def suites(
-    benchmarks: Iterable[str], severities: Iterable[int], images: ImageSet, limit: int | None
+    benchmarks: Iterable[str], severities: Iterable[int], images: Images, limit: int | None
 ) -> Iterator[CellImages]:
     """The corrupted test sets of `benchmarks` ("c", "c-bar" or names of corruptions; others are passed over).
 
     Without a limit they have 1,000 images each. Names given one by one make up one benchmark, `corruptions`.
     """
-    table = "cifar" if images.images.shape[1] <= 96 else "imagenet"  # which of the two lists of c-bar
+    table = "cifar" if images.side <= 96 else "imagenet"  # which of the two lists of c-bar
     severities = tuple(severities)
     for benchmark in benchmarks:
         if benchmark not in corruptions.SUITES and benchmark not in corruptions.NAMES:
@@ -81,5 +81,5 @@ def suites(
                 yield corrupted(group, name, severity, images, limit or CORRUPTED_LIMIT)
 
 
-def _positions(images: ImageSet, limit: int | None) -> Tensor:
+def _positions(images: Images, limit: int | None) -> Tensor:
     return torch.arange(len(images)) if limit is None else limited_positions(images, limit, seed=0)

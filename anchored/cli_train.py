@@ -92,6 +92,8 @@ def _training_flags(p: ArgumentParser) -> None:
     add("--precision", default="bfloat16", help="bfloat16 (autocast, where the device computes in it) or float32")
     add("--compile", action="store_true", help="torch.compile the training step")
     add("--strict", action="store_true", help="an unreadable image is an error (else it is left out, and counted)")
+    add("--stream", action="store_true", help="decode the images of class folders as they are needed, in workers")
+    add("--workers", type=int, default=2, help="processes that decode, with --stream")
     add("--memory-limit", type=float, help="GiB that decoded images may take (half of the machine's memory)")
     add("--device", default="auto", help="auto, cpu, cuda or mps")
     add("--smoke", action="store_true", help="minutes, not hours: 2 epochs, 5,000 training images, 500 test images")
@@ -159,6 +161,8 @@ def _how(flags: Namespace) -> dict[str, Any]:
     """What changes how a command works and not what comes out of it."""
     from anchored.devices import device
 
+    if flags.workers < 0:
+        raise InputError(f"workers counts processes, 0 for none; got {flags.workers}.")
     if flags.keep < 1:
         raise InputError(f"keep is at least 1 checkpoint; got {flags.keep}.")
     return {
@@ -166,6 +170,7 @@ def _how(flags: Namespace) -> dict[str, Any]:
         "compile": flags.compile,
         "checkpoint_every": flags.checkpoint_every,
         "keep": flags.keep,
+        "workers": flags.workers,
         "tensorboard": flags.tensorboard,
         "strict": flags.strict,
         "flags": _yaml(flags),

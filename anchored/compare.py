@@ -38,6 +38,7 @@ def compare(
     flags: str = "",
     checkpoint_every: float = 300.0,
     keep: int = 2,
+    workers: int = 2,
     tensorboard: bool = False,
     strict: bool = False,
     memory_limit: int | None = None,
@@ -71,6 +72,7 @@ def compare(
                 compile=compile,
                 checkpoint_every=checkpoint_every,
                 keep=keep,
+                workers=workers,
                 tensorboard=tensorboard,
             )
         _evaluate(settings, prepared, configs, planned, out, device, work)

@@ -20,6 +20,7 @@ class Comparison:
     recipe: Recipe
     root: str | None = None
     image_size: int | None = None
+    stream: bool = False
     weights: str = "none"
     methods: tuple[str, ...] = METHODS
     masked_target: tuple[str, ...] = ("uniform",)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from anchored.core import Anchored, anchor
-from anchored.data.base import ImageSet
+from anchored.data.base import Images
 from anchored.errors import InputError
 from anchored.models import create
 from anchored.preprocess import Preprocess
@@ -102,7 +102,7 @@ def build(config: RunConfig, classes: int, size: int) -> nn.Module:
             raise InputError(f"{config.model} cannot be anchored: {error}") from error
 
 
-def reference_set(config: RunConfig, train: ImageSet, preprocess: Preprocess) -> ReferenceSet | None:
+def reference_set(config: RunConfig, train: Images, preprocess: Preprocess) -> ReferenceSet | None:
     """The reference set of a run: training images under the evaluation transform."""
     if not config.anchored:
         return None

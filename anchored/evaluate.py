@@ -15,7 +15,7 @@ from torch import Tensor
 
 from anchored import metrics
 from anchored.cells import CellImages
-from anchored.data.base import ImageSet
+from anchored.data.base import Images
 from anchored.devices import autocast
 from anchored.distributed import Team
 from anchored.files import write_atomic
@@ -99,13 +99,15 @@ def evaluate(
 
 
 def accuracy(
-    predict: Predict, images: ImageSet, preprocess: Preprocess, device: torch.device, team: Team | None = None
+    predict: Predict, images: Images, preprocess: Preprocess, device: torch.device, team: Team | None = None
 ) -> float:
     """Top-1 in percent; the processes of a team take every size-th image, so each image counts once."""
     rank, size = (team.rank, team.size) if team else (0, 1)
     index = torch.arange(rank, len(images), size)
-    scores = score(predict, images.images[index], images.labels[index], index, preprocess, device=device)
-    right, n = float(scores["correct"].sum()), float(len(index))
+    right, n = 0.0, float(len(index))
+    for part in index.split(PART):
+        scores = score(predict, images.take(part), images.labels[part], part, preprocess, device=device)
+        right += float(scores["correct"].sum())
     if team:
         right, n = team.total(right, n)
     return 100 * right / n

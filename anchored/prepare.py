@@ -17,8 +17,9 @@ from anchored import runs
 from anchored.augment import without_flips
 from anchored.comparison import Comparison
 from anchored.config import build
-from anchored.data.base import Data, ImageSet
+from anchored.data.base import Data, Images, ImageSet, Options
 from anchored.data.noise import relabelled
+from anchored.data.stream import Streamed
 from anchored.errors import InputError
 from anchored.files import read_json, write_json, write_text
 from anchored.models import create
@@ -32,7 +33,7 @@ class Prepared:
 
     settings: Comparison
     data: Data
-    validation: ImageSet | None
+    validation: Images | None
     preprocess: Preprocess
     anomalies: tuple[tuple[str, ImageSet], ...]
     label_noise: float
@@ -56,8 +57,12 @@ def prepare(settings: Comparison, *, strict: bool = False, memory_limit: int | N
     native = create(settings.model, 10, weights="none", image_size=settings.image_size, seed=0)
     how: dict[str, Any] = {"root": settings.root, "interpolation": native.interpolation, "crop": native.crop}
     how |= {"strict": strict, "memory_limit": memory_limit}
-    with Decoding(f"reading {settings.data}") as progress:
-        data = sources.load(settings.data, size=settings.image_size or native.image_size, progress=progress, **how)
+    size = settings.image_size or native.image_size
+    if settings.stream:
+        data = _streamed(settings, size, native.interpolation, native.crop, strict)
+    else:
+        with Decoding(f"reading {settings.data}") as progress:
+            data = sources.load(settings.data, size=size, progress=progress, **how)
     notes = list(data.notes)
     augmentation = settings.recipe.augmentation if data.flip else without_flips(settings.recipe.augmentation)
     if augmentation != settings.recipe.augmentation:
@@ -86,7 +91,7 @@ def prepare(settings: Comparison, *, strict: bool = False, memory_limit: int | N
     if len(data.classes) < 2:
         raise InputError(f"a classifier needs at least 2 classes; {data.name} has {len(data.classes)}.")
     _check_sizes(settings, len(data.train))
-    size = data.train.images.shape[1]
+    size = data.train.side
     mean, std = (native.mean, native.std)
     if mean is None or std is None:
         mean, std = sources.channel_statistics(data.train)
@@ -102,6 +107,14 @@ def prepare(settings: Comparison, *, strict: bool = False, memory_limit: int | N
     return Prepared(
         settings, data, validation, preprocess, tuple(anomalies), label_noise, tuple(notes), _hash(settings, data)
     )
+
+
+def _streamed(settings: Comparison, size: int | None, interpolation: str, crop: float, strict: bool) -> Data:
+    """The data set with its images left in their files."""
+    options = Options(size=size, interpolation=interpolation, crop=crop, strict=strict)
+    train, test = (sources.listing(settings.data, part=part, root=settings.root) for part in sources.PARTS)
+    images = Streamed.of(train, options), Streamed.of(test, options)
+    return Data(train.name, *images, train.classes, split=train.split, notes=train.notes)
 
 
 def _check_sizes(settings: Comparison, train_size: int) -> None:
@@ -127,8 +140,8 @@ def _hash(settings: Comparison, data: Data) -> str:
         values.pop(name)
     digest.update(json.dumps(values, sort_keys=True, default=str).encode())
     for part in (data.train, data.test):
-        digest.update(part.images.contiguous().numpy().data)
-        digest.update(part.labels.contiguous().numpy().data)
+        for piece in part.fingerprint():
+            digest.update(piece)
     return digest.hexdigest()
 
 

@@ -46,7 +46,7 @@ class ReferenceSet:
         dataset: anything indexable giving (image, label). transform: image -> [C, H, W] in the network's input
         space, the one used for evaluation (no augmentation). stratified: classes take turns (round-robin over
         seeded orders within each class), so that a set of any size is as balanced as it can be. Where the data
-        set has `images` and the transform an attribute `batched = True`, whole batches are transformed at once.
+        set has `take(indices)` and the transform an attribute `batched = True`, whole batches are transformed at once.
         Raises InputError for a size outside 1..len(dataset).
         """
         n = len(dataset)
@@ -58,11 +58,11 @@ class ReferenceSet:
         else:
             order = torch.randperm(n, generator=generator(seed, "reference set"))
             indices = (_round_robin(order, _labels(dataset)) if stratified else order)[:size]
-        if getattr(transform, "batched", False) and hasattr(dataset, "images"):
+        if getattr(transform, "batched", False) and hasattr(dataset, "take"):
 
             def take(positions: Tensor) -> Tensor:
                 assert transform is not None
-                return transform(dataset.images[indices[positions]])
+                return transform(dataset.take(indices[positions]))
         else:
 
             def take(positions: Tensor) -> Tensor:
@@ -147,14 +147,19 @@ class Anchoring:
             return int((step + 1) * self.alpha + 1e-9) > int(step * self.alpha + 1e-9)
         return bool(torch.rand((), generator=generator(self.seed, "mask", step), dtype=torch.float64) < self.alpha)
 
+    def positions(self, n: int, step: int, *, rank: int = 0, world: int = 1) -> Tensor:
+        """Where in the reference set (int64 [n]) the references of this rank's n images at this step are."""
+        assert self.references is not None
+        stream = generator(self.seed, "references", step)
+        drawn = torch.randint(len(self.references), (n * world,), generator=stream)
+        return drawn[rank * n : (rank + 1) * n]
+
     def draw(self, x: Tensor, step: int, *, rank: int = 0, world: int = 1) -> Tensor:
         """The references [B, C, H, W] of this rank's batch x [B, C, H, W] at this step."""
         n = len(x)
         if self.source == "set":
             assert self.references is not None
-            stream = generator(self.seed, "references", step)
-            drawn = torch.randint(len(self.references), (n * world,), generator=stream)
-            return self.references.take(drawn[rank * n : (rank + 1) * n]).to(x.device, x.dtype)
+            return self.references.take(self.positions(n, step, rank=rank, world=world)).to(x.device, x.dtype)
         if n < 2:
             raise InputError("references from the batch need at least 2 images in it; got 1. Use source 'set'.")
         stream = generator(self.seed, "references", step, rank)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from anchored import protocols
 from anchored.config import RunConfig, build
 from anchored.core import Anchored
-from anchored.data.base import ImageSet
+from anchored.data.base import Images
 from anchored.data.images import fit
 from anchored.errors import InputError, unknown
 from anchored.files import read_json, write_atomic, write_json
@@ -33,7 +33,7 @@ from anchored.references import ReferenceSet
 from anchored.rng import generator
 
 STORED_REFERENCES = 1000
-Images = Image.Image | NDArray[np.uint8] | Tensor | Sequence[Image.Image]
+Shown = Image.Image | NDArray[np.uint8] | Tensor | Sequence[Image.Image]
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Run:
             return protocols.k_random(self.net, self.references, k=k, seed=seed)
         return protocols.transduction(self.net, self.references, candidates=k, seed=seed)
 
-    def predict(self, images: Images, *, protocol: str = "one_random", k: int = 10, seed: int = 0) -> Prediction:
+    def predict(self, images: Shown, *, protocol: str = "one_random", k: int = 10, seed: int = 0) -> Prediction:
         """Predict on pictures of any size: preprocessing is included.
 
         images: a PIL image or a list of them, or uint8 [H, W, 3] or [N, H, W, 3] (numpy or torch).
@@ -74,7 +74,7 @@ class Run:
         return self.predictor(protocol, k=k, seed=seed)(x.to(device))
 
 
-def _as_uint8(images: Images, preprocess: Preprocess) -> Tensor:
+def _as_uint8(images: Shown, preprocess: Preprocess) -> Tensor:
     if isinstance(images, Image.Image):
         images = [images]
     if isinstance(images, (np.ndarray, Tensor)):
@@ -96,7 +96,7 @@ def save(
     preprocess: Preprocess,
     classes: Sequence[str],
     references: ReferenceSet | None,
-    train: ImageSet,
+    train: Images,
     **info: Any,
 ) -> None:
     """Write a run to `folder`; `run.json` comes last, so a folder that has it is complete.
@@ -115,7 +115,7 @@ def save(
             "indices": references.indices.cpu().contiguous(),
             "mean": references.mean.float().cpu().contiguous(),
             "stored": kept,
-            "images": train.images[references.indices[kept]].cpu().contiguous(),
+            "images": train.take(references.indices[kept].cpu()).cpu().contiguous(),
         }
         write_atomic(folder / "references.safetensors", lambda path: save_file(tensors, path))
     description = {

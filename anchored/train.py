@@ -20,16 +20,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anchored import optimisers
-from anchored.augment import Pipeline
 from anchored.batchnorm import frozen_statistics, recalibrate
 from anchored.checkpoints import Checkpoints
 from anchored.config import RunConfig, build, predictor, reference_set
 from anchored.core import anchored_loss
-from anchored.data.base import Data, ImageSet
+from anchored.data.base import Data, Images, ImageSet
+from anchored.data.stream import Streamed
 from anchored.devices import autocast, placed
 from anchored.distributed import Team
 from anchored.errors import Stopped, TrainingError
 from anchored.evaluate import accuracy
+from anchored.feed import Feed
 from anchored.files import write_text
 from anchored.order import Order
 from anchored.preprocess import Preprocess
@@ -47,10 +48,11 @@ def train(
     folder: Path,
     *,
     device: torch.device,
-    validation: ImageSet | None = None,
+    validation: Images | None = None,
     compile: bool = False,
     checkpoint_every: float = 300.0,
     keep: int = 2,
+    workers: int = 2,
     team: Team | None = None,
     tick: Callable[[float, str], None] = lambda amount, note: None,
     say: Callable[[str], None] = lambda note: None,
@@ -67,26 +69,19 @@ def train(
     """
     team = team or Team(device)
     device, recipe = team.device, config.recipe
-    images = ImageSet(data.train.images.to(device), data.train.labels.to(device))
-    batch = min(recipe.batch_size, len(images))
-    parts = recipe.accumulate
+    images = data.train
+    if isinstance(images, ImageSet):
+        images = ImageSet(images.images.to(device), images.labels.to(device))
+    assert isinstance(images, (ImageSet, Streamed))
+    batch, parts = min(recipe.batch_size, len(images)), recipe.accumulate
     team.check(batch, parts)
     order = Order(len(images), batch, config.seed, recipe.repeats)
     steps = order.steps
-    pipeline = Pipeline(
-        images.images,
-        preprocess.mean,
-        preprocess.std,
-        recipe.policy,
-        config.seed,
-        repeats=recipe.repeats,
-        classes=len(data.classes),
-        interpolation=preprocess.interpolation,
-    )
     references = reference_set(config, images, preprocess)
     anchoring = None
     if config.anchored:
         anchoring = Anchoring(config.alpha, config.seed, references, config.reference_source, config.schedule)
+    feed = Feed(images, config, preprocess, len(data.classes), order, team, anchoring, workers)
     net = placed(team.synchronised(build(config, len(data.classes), preprocess.size)), device)
     optimiser = optimisers.optimiser(net, recipe)
     average = optimisers.averaged(net, recipe)
@@ -112,7 +107,9 @@ def train(
     saved = epoch_started = time.monotonic()
     epoch_start = start
 
-    def loss_of(x: Tensor, y: Tensor, step: int, part: int, masked: bool) -> tuple[Tensor, Tensor]:
+    def loss_of(
+        x: Tensor, y: Tensor, reference: Tensor | None, step: int, part: int, masked: bool
+    ) -> tuple[Tensor, Tensor]:
         """The loss of one part of a batch, and the logits it came from."""
         seen: list[Tensor] = []
 
@@ -123,33 +120,35 @@ def train(
         with autocast(device, config.precision):
             if anchoring is None:
                 return criterion(logits_of(forward(x)), y), seen[0]
-            reference = anchoring.draw(x, step, rank=team.rank * parts + part, world=team.size * parts)
+            if reference is None:
+                reference = anchoring.draw(x, step, rank=team.rank * parts + part, world=team.size * parts)
             target: Any = config.masked_target
             with frozen_statistics(net, masked and config.masked_bn == "skip"):
                 loss = anchored_loss(forward, x, y, reference, masked=masked, masked_target=target, criterion=criterion)
             return loss, seen[0]
 
+    batches = feed.batches(start, recipe.epochs * steps)
     with Termination() as termination:
         for step in range(start, recipe.epochs * steps):
             epoch, position = divmod(step, steps)
             optimisers.set_lr(optimiser, recipe.lr_at(step / steps))
             masked = anchoring is not None and anchoring.masked(step)
             value, right = 0.0, 0
-            taken = order.step(step, team.rank, team.size, parts)
-            for part, (index, repeat) in enumerate(taken):
+            taken = []
+            for part in range(parts):
+                index, x, labels, reference = next(batches)
+                taken.append(index)
                 # Dropout, the same when resumed, another in every process and part.
                 torch.manual_seed(stream_seed(config.seed, "step", step, *_unless_first(team.rank * parts + part)))
-                index = index.to(device)
-                x, labels = pipeline.train(index, epoch, repeat.to(device)), images.labels[index]
-                x, y = pipeline.mix(x, labels, step)
+                x, y = feed.pipeline.mix(x, labels, step)
                 with team.accumulating(forward, part < parts - 1):
-                    loss, logits = loss_of(x, y, step, part, masked)
+                    loss, logits = loss_of(x, y, reference, step, part, masked)
                     (loss / parts if parts > 1 else loss).backward()
                 value += float(loss.detach()) / parts
                 right += 0 if masked else int((logits.argmax(1) == labels).sum())
             value, right_all, stopping = team.total(value / team.size, right, termination.asked)
             if not math.isfinite(value):
-                shown = torch.cat([index for index, _ in taken]).tolist()
+                shown = torch.cat(taken).tolist()
                 raise TrainingError(
                     f"{config.run}: the loss is {value} at step {step} (epoch {epoch}, learning rate "
                     f"{recipe.lr_at(step / steps):.3g}); training images {shown[:8]}... of that batch. The last good "
@@ -199,13 +198,16 @@ def train(
                 team.wait()
                 raise Stopped(f"{config.run}: stopped by SIGTERM after step {step + 1}, which is saved.")
 
+    if feed.failures:
+        named = ", ".join(list(feed.failures)[:3])
+        say(f"unreadable training images, the next one taken instead: {len(feed.failures):,}: {named}")
     team.wait()
     if config.select == "best":
         judged.load_state_dict(checkpoints.best(device)["judged"])
     if config.recalibrate_bn:
         chosen = torch.randperm(len(images), generator=generator(config.seed, "recalibrate"))[: config.recalibrate_bn]
         with autocast(device, config.precision):
-            recalibrate(judged, unmasked(judged, pipeline, chosen.split(batch), anchoring))
+            recalibrate(judged, unmasked(judged, feed, chosen.split(batch), anchoring))
     return judged.eval()
 
 
@@ -216,12 +218,12 @@ def compiled(net: nn.Module) -> nn.Module:
 
 
 def unmasked(
-    net: nn.Module, pipeline: Pipeline, batches: Iterable[Tensor], anchoring: Anchoring | None
+    net: nn.Module, feed: Feed, batches: Iterable[Tensor], anchoring: Anchoring | None
 ) -> Iterator[Callable[[], Any]]:
     """Forward passes of un-augmented training images, as they come at inference, for `recalibrate`."""
     for number, index in enumerate(batches):
         if len(index) >= 2:  # batch normalisation has no statistics of one image
-            x = pipeline.plain(index.to(pipeline.images.device))
+            x = feed.plain(index)
             inputs = (x,) if anchoring is None else (x, anchoring.draw(x, -1 - number))
             yield functools.partial(net, *inputs)
 

@@ -41,6 +41,7 @@ def train_run(
     compile: bool = False,
     checkpoint_every: float = 300.0,
     keep: int = 2,
+    workers: int = 2,
     tensorboard: bool = False,
     team: Team | None = None,
 ) -> None:
@@ -62,6 +63,7 @@ def train_run(
             compile=compile,
             checkpoint_every=checkpoint_every,
             keep=keep,
+            workers=workers,
             team=team,
             tick=lambda amount, note: work.advance(TRAINING_COST * amount, note),
             say=lambda note: warnings.warn(note, stacklevel=2),
@@ -108,7 +110,7 @@ def train_one(
 ) -> Path:
     """Train the one run of `settings` (its only method, target and seed); its folder. Raises InputError.
 
-    Under torchrun every process calls it. `how`: compile, checkpoint_every, keep, tensorboard.
+    Under torchrun every process calls it. `how`: compile, checkpoint_every, keep, workers, tensorboard.
     """
     team = Team(device)
     if team.main:
@@ -150,7 +152,7 @@ def plan(settings: Comparison, *, images_per_second: float | None = None, strict
         "images": f"{n:,} of {prepared.preprocess.size} px",
         "batch": f"{batch:,} in {recipe.accumulate} part(s)",
         "steps": f"{n // batch:,} an epoch, {n // batch * recipe.epochs:,} in {recipe.epochs} epochs",
-        "memory": f"{copies * 4 * parameters / 2**30:.2f} GiB without activations; images {_gib(prepared):.2f} GiB",
+        "memory": f"{copies * 4 * parameters / 2**30:.2f} GiB without activations; images {_gib(prepared)}",
     }
     if images_per_second is not None:
         days = n * recipe.epochs / images_per_second / 86400
@@ -161,8 +163,11 @@ def plan(settings: Comparison, *, images_per_second: float | None = None, strict
     Console().print(table)
 
 
-def _gib(prepared: Prepared) -> float:
-    return (prepared.data.train.images.nbytes + prepared.data.test.images.nbytes) / 2**30
+def _gib(prepared: Prepared) -> str:
+    sets = (prepared.data.train, prepared.data.test)
+    if prepared.settings.stream:
+        return "stay in their files"
+    return f"{sum(3 * len(images) * images.side**2 for images in sets) / 2**30:.2f} GiB"
 
 
 def _epochs_done(folder: Path) -> int:

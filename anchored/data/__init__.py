@@ -18,13 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anchored.data.base import Data, ImageSet, Listing, Options, place, title, unlabelled
+from anchored.data.base import Data, Images, ImageSet, Listing, Options, place, title, unlabelled
 from anchored.data.splits import Split, limit, limit_labels, split, stratified
 from anchored.errors import InputError, unknown
 
 __all__ = [
     "Data",
     "ImageSet",
+    "Images",
     "Listing",
     "Options",
     "Split",
@@ -147,14 +148,14 @@ def _source(spec: str) -> tuple[Any, str]:
     return module, path
 
 
-def channel_statistics(images: ImageSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def channel_statistics(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation per channel over all pixels, in units of [0, 1]; a constant channel has std 1.
 
     Exact (counts of the 256 values), with no copy larger than a few megabytes beside the images.
     """
     counts = torch.zeros(3, 256, dtype=torch.int64)
-    per_image = images.images[0].numel() if len(images) else 1
-    for part in images.images.split(max(1, 2**22 // per_image)):
+    for positions in torch.arange(len(images)).split(max(1, 2**22 // (3 * images.side**2)) if len(images) else 1):
+        part = images.take(positions)
         for channel in range(3):
             counts[channel] += torch.bincount(part[..., channel].reshape(-1).cpu(), minlength=256)
     if not len(images):

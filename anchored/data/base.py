@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -45,9 +46,41 @@ class ImageSet:
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         return self.images[index], int(self.labels[index])
 
+    @property
+    def side(self) -> int:
+        """Height of the images in pixels."""
+        return self.images.shape[1]
+
+    def take(self, indices: Tensor) -> Tensor:
+        """uint8 [M, H, W, 3] of the images at `indices` (int64 [M])."""
+        return self.images.index_select(0, indices.to(self.images.device))
+
+    def fingerprint(self) -> Iterator[Any]:
+        """What identifies the images: their bytes and the labels'."""
+        for part in (self.images, self.labels):
+            yield part.contiguous().cpu().numpy().data
+
+    def with_labels(self, labels: Tensor) -> ImageSet:
+        """The same images with other labels (int64 [N])."""
+        return ImageSet(self.images, labels)
+
     def subset(self, indices: Tensor) -> ImageSet:
         """The images and labels at `indices` (int64 [M]), in that order."""
         return ImageSet(self.images[indices], self.labels[indices])
+
+
+class Images(Protocol):
+    """Labelled images wherever they are: an `ImageSet`, or a `Streamed` one that decodes them when asked."""
+
+    @property
+    def labels(self) -> Tensor: ...
+    @property
+    def side(self) -> int: ...
+    def __len__(self) -> int: ...
+    def take(self, indices: Tensor) -> Tensor: ...
+    def subset(self, indices: Tensor) -> Images: ...
+    def with_labels(self, labels: Tensor) -> Images: ...
+    def fingerprint(self) -> Iterator[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -60,8 +93,8 @@ class Data:
     """
 
     name: str
-    train: ImageSet
-    test: ImageSet
+    train: Images
+    test: Images
     classes: tuple[str, ...]
     flip: bool = True
     split: str = "as given"

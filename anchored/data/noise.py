@@ -8,7 +8,7 @@ import os
 import pickle
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anchored.data.base import ImageSet, place
+from anchored.data.base import Images, place
 from anchored.data.checks import integer_labels
 from anchored.errors import InputError, unknown
 from anchored.rng import generator
@@ -33,13 +33,13 @@ class Noisy:
     notes of the data.
     """
 
-    images: ImageSet
+    images: Images
     label_noise: float
     note: str
 
 
 def relabelled(
-    train: ImageSet, classes: int, *, rate: float = 0.0, labels: str | None = None, seed: int = 0
+    train: Images, classes: int, *, rate: float = 0.0, labels: str | None = None, seed: int = 0
 ) -> Noisy | None:
     """`train` with a `rate` of random labels, or with the labels in the file `labels`; None where neither is given.
 
@@ -52,13 +52,13 @@ def relabelled(
         given = read_labels(labels, len(train), classes)
         wrong = int((given != train.labels.cpu()).sum())
         note = f"labels from {os.path.basename(labels)}: {wrong:,} of {len(train):,} differ from the data's own"
-        return Noisy(replace(train, labels=given), wrong / len(train), note)
+        return Noisy(train.with_labels(given), wrong / len(train), note)
     noisy = noisy_labels(train.labels, rate, classes, seed)
     if not rate:
         return None
     wrong = int((noisy != train.labels.cpu()).sum())
     note = f"label noise {rate}: {wrong:,} of {len(train):,} labels moved to another class, seed {seed}"
-    return Noisy(replace(train, labels=noisy), rate, note)
+    return Noisy(train.with_labels(noisy), rate, note)
 
 
 def noisy_labels(labels: Tensor, rate: float, classes: int, seed: int) -> Tensor:

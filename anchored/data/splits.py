@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from anchored.data.base import ImageSet
+from anchored.data.base import Images
 from anchored.errors import InputError
 from anchored.rng import generator
 
@@ -40,19 +40,19 @@ def stratified(
 class Split(NamedTuple):
     """Two disjoint parts of an image set and the (sorted) positions each has there."""
 
-    rest: ImageSet
-    part: ImageSet
+    rest: Images
+    part: Images
     rest_indices: Tensor
     part_indices: Tensor
 
 
-def split(images: ImageSet, fraction: float, seed: int) -> Split:
+def split(images: Images, fraction: float, seed: int) -> Split:
     """Hold out `fraction` of every class as `part`; see `stratified`. Raises InputError as it does."""
     part, rest = stratified(images.labels, fraction, seed)
     return Split(images.subset(rest), images.subset(part), rest, part)
 
 
-def limit(images: ImageSet, n: int, seed: int) -> Tensor:
+def limit(images: Images, n: int, seed: int) -> Tensor:
     """Sorted indices of at most n images, the classes in their proportions (largest remainders, ties by the seed).
 
     Raises InputError for n below 1.
