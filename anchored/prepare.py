@@ -26,6 +26,8 @@ from anchored.models import create
 from anchored.preprocess import Preprocess
 from anchored.progress import Decoding
 
+STATISTICS = 10_000  # streamed images that mean and deviation are taken from, for models without their own
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -94,7 +96,10 @@ def prepare(settings: Comparison, *, strict: bool = False, memory_limit: int | N
     size = data.train.side
     mean, std = (native.mean, native.std)
     if mean is None or std is None:
-        mean, std = sources.channel_statistics(data.train)
+        shown = data.train
+        if settings.stream:  # a whole pass of decoding would not tell more
+            shown = shown.subset(sources.limit(shown, STATISTICS, seed=0))
+        mean, std = sources.channel_statistics(shown)
     preprocess = Preprocess(size, tuple(mean), tuple(std), native.interpolation, native.crop)
     # Builds (and, for anchored methods, anchors) the network once, so that a model that cannot be is refused now.
     notes += create(settings.model, len(data.classes), weights=settings.weights, image_size=size, seed=0).notes
@@ -113,7 +118,7 @@ def _streamed(settings: Comparison, size: int | None, interpolation: str, crop: 
     """The data set with its images left in their files."""
     options = Options(size=size, interpolation=interpolation, crop=crop, strict=strict)
     train, test = (sources.listing(settings.data, part=part, root=settings.root) for part in sources.PARTS)
-    images = Streamed.of(train, options), Streamed.of(test, options)
+    images = Streamed.of(train, options, lenient=not strict), Streamed.of(test, options)
     return Data(train.name, *images, train.classes, split=train.split, notes=train.notes)
 
 

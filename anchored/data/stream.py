@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from anchored.data.base import Listing, Options
@@ -27,22 +27,24 @@ class Streamed:
     """Labelled images in files; like an ImageSet, but nothing is in memory except names and labels.
 
     files: bytes [N] (a numpy array, which worker processes share). labels: int64 [N]. options: how images are fitted;
-    `options.size` is their side.
+    `options.size` is their side. lenient: an unreadable picture is replaced by the next one, label and all, the same in
+    every run (for training; what is measured must be what was asked for).
     """
 
     files: NDArray[np.bytes_]
     labels: Tensor
     options: Options
+    lenient: bool = False
 
     @classmethod
-    def of(cls, listing: Listing, options: Options) -> Streamed:
+    def of(cls, listing: Listing, options: Options, *, lenient: bool = False) -> Streamed:
         """The pictures of a listing. Raises InputError where they are not files, or without a size."""
         if listing.files is None:
             raise InputError(f"only images in class folders can be streamed (folder:PATH); got {listing.name}.")
         if options.size is None:
             raise InputError("streamed images need a size; pass --image-size.")
         paths = [os.fsencode(str(path)) for path in listing.pictures(np.arange(len(listing)))]
-        return cls(np.array(paths), listing.labels, options)
+        return cls(np.array(paths), listing.labels, options, lenient)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -71,14 +73,11 @@ class Streamed:
     def take(self, indices: Tensor) -> Tensor:
         """uint8 [M, side, side, 3] of the images at `indices` (int64 [M]), decoded on all cores.
 
-        Raises InputError for an unreadable one: what is measured must be what was asked for.
+        Raises InputError for an unreadable one, where not lenient.
         """
 
         def one(index: int) -> NDArray[np.uint8]:
-            try:
-                return fit(self._open(index), self.side, self.options.interpolation, self.options.crop)
-            except (OSError, ValueError, SyntaxError) as error:
-                raise InputError(f"{self.path(index)} is not a readable image ({error}).") from error
+            return fit(self.readable(index)[0], self.side, self.options.interpolation, self.options.crop)
 
         with ThreadPoolExecutor(_cores()) as pool:
             images = list(pool.map(one, indices.tolist()))
@@ -87,17 +86,17 @@ class Streamed:
     def readable(self, index: int) -> tuple[Image.Image, int, tuple[str, ...]]:
         """(picture as RGB, its position, what was wrong with those before it): of the first readable one from `index`.
 
-        For training: an unreadable picture is replaced by the next one, label and all, the same in every run. With
-        `options.strict` it raises InputError.
+        Raises InputError for an unreadable one, where not lenient, and for many in a row.
         """
         failures: list[str] = []
         for position in _next(index, len(self)):
             try:
                 return to_rgb(self._open(position)), position, tuple(failures)
             except (OSError, ValueError, SyntaxError) as error:
-                failures.append(f"{self.path(position)} ({error})")
-                if self.options.strict:
-                    raise InputError(f"{self.path(position)} is not a readable image ({error}).") from error
+                reason = "no known image format" if isinstance(error, UnidentifiedImageError) else str(error)
+                failures.append(f"{self.path(position)} ({reason})")
+                if not self.lenient:
+                    raise InputError(f"{self.path(position)} is not a readable image ({reason}).") from error
         raise InputError(f"{len(failures)} images in a row are not readable: {', '.join(failures[:3])} ...")
 
     def fingerprint(self) -> Iterator[bytes]:

@@ -1,0 +1,128 @@
+"""Streamed class folders: the same batches as from memory, whatever the workers; unreadable files."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from images import class_folders, picture
+from PIL import Image
+from test_train import Killed, killed_after, same, settings
+
+from anchored.cli import main
+from anchored.comparison import Comparison
+from anchored.errors import InputError
+from anchored.prepare import prepare
+from anchored.recipes import recipe
+from anchored.train import train
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("set")
+    class_folders(root / "train", {"a": 20, "b": 20}, side=16)
+    class_folders(root / "test", {"a": 5, "b": 5}, side=16, seed=500)
+    return root
+
+
+def stream(root: Path, *, stream: bool = True, **changed: Any) -> Comparison:
+    fields = {"methods": ("masking",), "seeds": (0,), "anomalies": (), "on": ("clean",), "image_size": 16}
+    for name in ("methods", "image_size", "references", "reference_source", "recalibrate_bn"):
+        if name in changed:
+            fields[name] = changed.pop(name)
+    made = recipe("cpu_quick", **{"epochs": 2, "batch_size": 8, "augmentation": "none", **changed})
+    return Comparison(f"folder:{root}", "tiny_model:tiny", made, stream=stream, **fields)  # type: ignore[arg-type]
+
+
+def trained(out: Path, given: Comparison, *, strict: bool = False, **how: Any) -> torch.nn.Module:
+    prepared = prepare(given, strict=strict)
+    (config,) = prepared.settings.run_configs()
+    return train(config, prepared.data, prepared.preprocess, out, device=CPU, **how)
+
+
+@pytest.mark.parametrize("changed", [{}, {"methods": ("standard",)}, {"references": 7, "recalibrate_bn": 16}])
+def test_streamed_training_is_training_from_memory(folder: Path, tmp_path: Path, changed: dict[str, Any]) -> None:
+    memory = trained(tmp_path / "memory", stream(folder, stream=False, **changed))
+    assert same(trained(tmp_path / "stream", stream(folder, **changed)), memory)
+
+
+def test_neither_workers_nor_a_cut_change_the_bits(folder: Path, tmp_path: Path) -> None:
+    given = stream(folder, augmentation="resized_crop_flip+randaugment+mixup", accumulate=2, repeats=2)
+    alone = trained(tmp_path / "alone", given, workers=0)
+    assert same(trained(tmp_path / "two", given, workers=2), alone)
+    with pytest.raises(Killed):
+        trained(tmp_path / "cut", given, workers=1, checkpoint_every=0.0, tick=killed_after(7))
+    assert same(trained(tmp_path / "cut", given, workers=1), alone)
+
+
+def test_an_unreadable_training_image_gives_way_to_the_next_and_is_named(folder: Path, tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    class_folders(root / "train", {"a": 8, "b": 8}, side=16)
+    class_folders(root / "test", {"a": 2, "b": 2}, side=16)
+    (root / "train" / "a" / "003.png").write_bytes(b"no picture")
+    said: list[str] = []
+    how = {"methods": ("standard",)}
+    trained(tmp_path / "run", stream(root, **how), say=said.append)
+    assert len(said) == 1 and "1: " in said[0] and "003.png" in said[0]
+    data = prepare(stream(root, **how)).data
+    assert torch.equal(data.train.take(torch.tensor([3])), data.train.take(torch.tensor([4])))
+    with pytest.raises(InputError, match=r"003\.png is not a readable image"):
+        trained(tmp_path / "strict", stream(root, **how), strict=True)
+    (root / "test" / "b" / "001.png").write_bytes(b"no picture")
+    with pytest.raises(InputError, match=r"001\.png is not a readable image"):
+        data.test.take(torch.arange(4))
+
+
+def test_pictures_of_every_kind_and_size_are_fitted_as_in_memory(tmp_path: Path) -> None:
+    for part, side in (("train", 40), ("test", 30)):
+        for name in ("a", "b"):
+            (tmp_path / part / name).mkdir(parents=True)
+            image = Image.fromarray(picture(side, side, side + 7))
+            image.convert("L").save(tmp_path / part / name / "grey.png")
+            image.convert("P").save(tmp_path / part / name / "palette.png")
+            image.convert("RGBA").save(tmp_path / part / name / "alpha.png")
+            image.convert("CMYK").save(tmp_path / part / name / "cmyk.jpg")
+            exif = Image.Exif()
+            exif[0x0112] = 6
+            image.save(tmp_path / part / name / "turned.jpg", exif=exif)
+    streamed = prepare(stream(tmp_path, methods=("standard",))).data
+    memory = prepare(stream(tmp_path, methods=("standard",), stream=False)).data
+    for one, other in ((streamed.train, memory.train), (streamed.test, memory.test)):
+        assert torch.equal(one.take(torch.arange(len(one))), other.take(torch.arange(len(other))))
+
+
+def test_streaming_is_for_class_folders_of_a_known_size(folder: Path) -> None:
+    with pytest.raises(InputError, match="only images in class folders can be streamed"):
+        prepare(settings(stream=True, image_size=32))
+    with pytest.raises(InputError, match="streamed images need a size"):
+        prepare(stream(folder, image_size=None))
+
+
+def test_compare_streams_and_predicts(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--data", f"folder:{folder}", "--model", "tiny_model:tiny", "--image-size", "16", "--stream"]
+    flags += [
+        "--epochs",
+        "1",
+        "--batch-size",
+        "8",
+        "--methods",
+        "standard",
+        "--on",
+        "clean",
+        "fog",
+        "--severities",
+        "2",
+    ]
+    main(["compare", *flags, "--workers", "1", "--out", str(tmp_path / "out")])
+    assert "report.html" in capsys.readouterr().out
+    buffer = io.BytesIO()
+    Image.fromarray(np.zeros((16, 16, 3), np.uint8)).save(buffer, "PNG")
+    (tmp_path / "black.png").write_bytes(buffer.getvalue())
+    main(["predict", str(tmp_path / "out" / "runs" / "standard-seed0"), str(tmp_path / "black.png"), "--json"])
+    assert '"class": ' in capsys.readouterr().out
