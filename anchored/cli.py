@@ -14,6 +14,7 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
+from anchored import cli_export
 from anchored.errors import InputError, TrainingError
 
 SMOKE = {"epochs": 2, "train_limit": 5000, "limit": 500}
@@ -54,6 +55,7 @@ def parser() -> ArgumentParser:
     commands.add_subcommand("compare", _compare_parser(), help="train standard, vanilla and masking; evaluate; report")
     commands.add_subcommand("report", _report_parser(), help="draw the report of a comparison again")
     commands.add_subcommand("predict", _predict_parser(), help="predict images with a run")
+    commands.add_subcommand("export", cli_export.export_parser(), help="write a run as .onnx or .pt2")
     commands.add_subcommand("doctor", ArgumentParser(), help="what this machine and installation can do")
     return top
 
@@ -197,4 +199,10 @@ def device(name: str) -> Any:
     return torch.device(name)
 
 
-COMMANDS = {"compare": _compare, "report": _report, "predict": _predict, "doctor": _doctor}
+COMMANDS = {
+    "compare": _compare,
+    "report": _report,
+    "predict": _predict,
+    "export": cli_export.export_command,
+    "doctor": _doctor,
+}
