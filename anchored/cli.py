@@ -56,6 +56,7 @@ def parser() -> ArgumentParser:
     commands.add_subcommand("report", _report_parser(), help="draw the report of a comparison again")
     commands.add_subcommand("predict", _predict_parser(), help="predict images with a run")
     commands.add_subcommand("export", cli_export.export_parser(), help="write a run as .onnx or .pt2")
+    commands.add_subcommand("import", cli_export.import_parser(), help="a released checkpoint of the paper as a run")
     commands.add_subcommand("doctor", ArgumentParser(), help="what this machine and installation can do")
     return top
 
@@ -204,5 +205,6 @@ COMMANDS = {
     "report": _report,
     "predict": _predict,
     "export": cli_export.export_command,
+    "import": cli_export.import_command,
     "doctor": _doctor,
 }
