@@ -2,6 +2,7 @@
 
 from anchored.core import Anchored, anchor, anchored_loss, fold
 from anchored.corruptions import corrupt
+from anchored.export import export
 from anchored.metrics import energy, smooth_ece
 from anchored.protocols import Predict, Prediction, direct, k_random, one_random, transduction
 from anchored.references import Anchoring, ReferenceSet
@@ -19,6 +20,7 @@ __all__ = [
     "corrupt",
     "direct",
     "energy",
+    "export",
     "fold",
     "k_random",
     "load",

@@ -12,7 +12,7 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
-from anchored import cli_corrupt, cli_train
+from anchored import cli_corrupt, cli_export, cli_train
 from anchored.errors import InputError, Stopped, TrainingError
 
 
@@ -57,6 +57,8 @@ def parser() -> ArgumentParser:
     commands.add_subcommand("corrupt", cli_corrupt.corrupt_parser(), help="corrupted copies of a data set")
     commands.add_subcommand("report", _report_parser(), help="draw the report of a comparison again")
     commands.add_subcommand("predict", _predict_parser(), help="predict images with a run")
+    commands.add_subcommand("export", cli_export.export_parser(), help="write a run as .onnx or .pt2")
+    commands.add_subcommand("import", cli_export.import_parser(), help="a released checkpoint of the paper as a run")
     commands.add_subcommand("doctor", ArgumentParser(), help="what this machine and installation can do")
     return top
 
@@ -104,5 +106,7 @@ COMMANDS = {
     "corrupt": cli_corrupt.run_corrupt,
     "report": _report,
     "predict": _predict,
+    "export": cli_export.export_command,
+    "import": cli_export.import_command,
     "doctor": _doctor,
 }

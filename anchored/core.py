@@ -10,7 +10,6 @@ Only the stem changes, and it is linear: W_r r + W_d (x - r) = W_d x + (W_r - W_
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Literal
 
@@ -19,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anchored.modes import evaluating
-from anchored.stem import Stem, example_for, find_stems, folded_layer, logits_of, widen
+from anchored.stem import Stem, copied, example_for, find_stems, folded_layer, logits_of, widen
 
 
 class Anchored(nn.Module):
@@ -110,13 +109,11 @@ def anchor(
         raise ValueError(f"init is 'preserve' or 'fresh'; got {init!r}")
     if isinstance(model, Anchored):
         raise ValueError("the model is anchored already")
-    net = copy.deepcopy(model)
+    net = copied(model)
     with evaluating(net):
         names, direct = find_stems(net, example_for(net) if example is None else example, stem)
     for name in names:
         layer = net.get_submodule(name)
-        if nn.utils.parametrize.is_parametrized(layer):
-            raise ValueError(f"the stem {name!r} is parametrised; remove the parametrisation before anchoring")
         net = _replace(net, name, Stem(widen(layer, init)).train(layer.training))
     return Anchored(net, tuple(names), direct)
 
@@ -164,7 +161,7 @@ def fold(net: Anchored, reference: Tensor) -> nn.Module:
     reference only. Raises ValueError where the stem does not allow it.
     """
     reference = reference if reference.ndim == 4 else reference.unsqueeze(0)
-    folded = copy.deepcopy(net.net)
+    folded = copied(net.net)
     for name, layer, r in zip(net.stems, net.stem_layers(), net._at_stems(reference), strict=True):
         folded = _replace(folded, name, folded_layer(layer, r).train(layer.training))
     return folded

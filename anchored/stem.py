@@ -12,8 +12,30 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 LINEAR = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+
+
+class Halves(nn.Module):
+    """Two layers of one type in the place of a wide one: L([r, d]) = reference(r) + residual(d), one bias.
+
+    For layers that do not use their weight as it stands (standardised, parametrised, padded in their own way):
+    each half keeps the layer's own way, so two copies preserve the function and the residual one is what folds.
+    """
+
+    def __init__(self, reference: nn.Module, residual: nn.Module) -> None:
+        super().__init__()
+        if is_parametrized(reference, "bias"):
+            raise ValueError("a stem whose bias is parametrised cannot be anchored; remove that parametrisation")
+        reference.register_parameter("bias", None)
+        self.reference = reference
+        self.residual = residual
+
+    def forward(self, r: Tensor, d: Tensor) -> Tensor:
+        return self.reference(r) + self.residual(d)
 
 
 class Stem(nn.Module):
@@ -39,37 +61,40 @@ class Stem(nn.Module):
             return super().__getattr__(name)
         except AttributeError:
             # Models read attributes of their stem (`self.projection.weight.dtype`): answer as the layer would.
-            return getattr(super().__getattr__("layer"), name)
+            layer = super().__getattr__("layer")
+            return getattr(layer.residual if isinstance(layer, Halves) else layer, name)
 
-    def pair(self, r: Tensor, d: Tensor) -> Tensor:
-        """[r, d] along the channels, inside each group for grouped convolutions."""
+    def of(self, r: Tensor, d: Tensor) -> Tensor:
+        """L([r, d]), the channels paired inside each group for grouped convolutions."""
+        if isinstance(self.layer, Halves):
+            return self.layer(r, d)
         if isinstance(self.layer, nn.Linear):
-            return torch.cat([r, d], dim=-1)
+            return self.layer(torch.cat([r, d], dim=-1))
         groups = cast(int, self.layer.groups)
         if groups == 1:
-            return torch.cat([r, d], dim=1)
+            return self.layer(torch.cat([r, d], dim=1))
         r, d = r.unflatten(1, (groups, -1)), d.unflatten(1, (groups, -1))
-        return torch.cat([r, d], dim=2).flatten(1, 2)
+        return self.layer(torch.cat([r, d], dim=2).flatten(1, 2))
 
     def shift_of(self, r: Tensor) -> Tensor:
         """What the reference r [K, ...] adds to L([0, u]): the map L([r, -r]) - L(0), [K, ...]."""
         zero = torch.zeros_like(r[:1])
-        return self.layer(self.pair(r, -r)) - self.layer(self.pair(zero, zero))
+        return self.of(r, -r) - self.of(zero, zero)
 
     def forward(self, u: Tensor) -> Tensor:
         if self.watching:
             self.seen = u
             zero = torch.zeros_like(u)
-            return self.layer(self.pair(zero, zero))
+            return self.of(zero, zero)
         if self.shift is not None:
             if self.image_term is None:
-                self.image_term = self.layer(self.pair(torch.zeros_like(u), u))
+                self.image_term = self.of(torch.zeros_like(u), u)
             return self.image_term + self.shift
         if self.reference is None:
             raise RuntimeError("an anchored model is called as net(x, reference); its inner net cannot run alone")
         d = u - self.reference
         r = torch.zeros_like(d) if self.masked else self.reference.expand_as(d)
-        return self.layer(self.pair(r, d))
+        return self.of(r, d)
 
     def clear(self) -> None:
         """Forget the reference and cached terms of the last call."""
@@ -78,24 +103,80 @@ class Stem(nn.Module):
 
 
 def widen(layer: nn.Module, init: str) -> nn.Module:
-    """A copy of `layer` with twice the input channels: weight [W; W] ("preserve") or its default reset ("fresh").
+    """`layer` for twice the input channels: weight [W; W] ("preserve") or its default reset ("fresh").
 
     [W; W] applied to [r, x - r] is W r + W (x - r) = W x: the function of the layer, whatever the reference.
+    A plain convolution or Linear stays one layer; any other type becomes two `Halves`.
     """
-    wide = copy.deepcopy(layer)
+    plain = type(layer) in LINEAR and not layer._forward_pre_hooks
+    halves = [copied(layer), copied(layer)]
+    if init == "preserve" and not plain:
+        return Halves(*halves)
+    wide = bare(layer)
     if isinstance(wide, nn.Linear):
         wide.in_features *= 2
     else:
         cast(Any, wide).in_channels *= 2
-    weight = cast(Tensor, layer.weight)
+    weight = cast(Tensor, wide.weight)
     wide.weight = nn.Parameter(torch.cat([weight.detach()] * 2, dim=1), requires_grad=weight.requires_grad)
     if init == "fresh":
         cast(Any, wide).reset_parameters()
-    return wide
+    if plain:
+        return wide
+    for half, part in zip(halves, cast(Tensor, wide.weight).detach().chunk(2, dim=1), strict=True):
+        _assign(half, part)
+    if wide.bias is not None:
+        halves[1].bias = wide.bias
+    return Halves(*halves)
+
+
+def copied(net: nn.Module) -> nn.Module:
+    """A deep copy; also of modules under the older weight_norm and spectral_norm, whose weight is no leaf."""
+    with torch.no_grad():
+        for module in net.modules():
+            for hook in module._forward_pre_hooks.values():
+                if isinstance(hook, (WeightNorm, SpectralNorm)):
+                    weight = getattr(module, hook.name).detach()
+                    setattr(module, hook.name, weight)
+    return copy.deepcopy(net)
+
+
+def bare(layer: nn.Module) -> nn.Module:
+    """A copy of `layer` with its effective weight as an ordinary parameter, free of parametrisations."""
+    layer = copied(layer)
+    if is_parametrized(layer):
+        # Not remove_parametrizations: copies share their class, and it would take the property off that.
+        values = {name: getattr(layer, name).detach() for name in cast(Any, layer).parametrizations}
+        layer.__class__ = type(layer).__bases__[0]
+        del layer.parametrizations
+        layer._load_state_dict_pre_hooks.clear()  # weight_norm's, for older checkpoints; it cannot be pickled
+        for name, value in values.items():
+            layer.register_parameter(name, nn.Parameter(value))
+    for hook in list(layer._forward_pre_hooks.values()):
+        if isinstance(hook, WeightNorm):
+            nn.utils.remove_weight_norm(layer, hook.name)
+        elif isinstance(hook, SpectralNorm):
+            nn.utils.remove_spectral_norm(layer, hook.name)
+    return layer
+
+
+def _assign(layer: nn.Module, weight: Tensor) -> None:
+    """Give `layer` an effective weight of (or in proportion to) `weight`, through its parametrisation if any."""
+    for hook in layer._forward_pre_hooks.values():
+        if isinstance(hook, WeightNorm):
+            getattr(layer, hook.name + "_g").data = torch.norm_except_dim(weight, 2, hook.dim)
+            getattr(layer, hook.name + "_v").data = weight.clone()
+            return
+        if isinstance(hook, SpectralNorm):
+            getattr(layer, hook.name + "_orig").data = weight.clone()
+            return
+    cast(Any, layer).weight = weight.clone() if is_parametrized(layer, "weight") else nn.Parameter(weight.clone())
 
 
 def narrow(stem: Stem) -> nn.Module:
     """The residual half of a stem's layer: a layer of the original type and C input channels, f(u) = L([0, u])."""
+    if isinstance(stem.layer, Halves):
+        return bare(stem.layer.residual)
     layer = copy.deepcopy(stem.layer)
     if isinstance(layer, nn.Linear):
         layer.in_features //= 2
@@ -107,50 +188,16 @@ def narrow(stem: Stem) -> nn.Module:
     return layer
 
 
-class _AddsMap:
-    """Mixed into a layer type: adds the fixed map of a folded reference to what the layer computes."""
-
-    reference_map: Tensor
-
-    def forward(self, u: Tensor) -> Tensor:
-        y = super().forward(u)  # type: ignore[misc]
-        if y.shape[1:] != self.reference_map.shape[1:]:
-            raise ValueError(
-                f"this model was folded with a reference whose stem output is {list(self.reference_map.shape[1:])}; "
-                f"this input gives {list(y.shape[1:])}. Use the input size of the reference, or fold again "
-                "(the zero reference fits any size)."
-            )
-        return y + self.reference_map
-
-
-class FoldedConv1d(_AddsMap, nn.Conv1d):
-    """A Conv1d plus the map of a folded reference."""
-
-
-class FoldedConv2d(_AddsMap, nn.Conv2d):
-    """A Conv2d plus the map of a folded reference."""
-
-
-class FoldedConv3d(_AddsMap, nn.Conv3d):
-    """A Conv3d plus the map of a folded reference."""
-
-
-class FoldedLinear(_AddsMap, nn.Linear):
-    """A Linear layer plus the map of a folded reference."""
-
-
-_FOLDED: dict[type[nn.Module], type[nn.Module]] = {
-    nn.Conv1d: FoldedConv1d,
-    nn.Conv2d: FoldedConv2d,
-    nn.Conv3d: FoldedConv3d,
-    nn.Linear: FoldedLinear,
-}
-
-
-def _folded_type(kind: type[nn.Module]) -> type[nn.Module]:
-    if kind not in _FOLDED:
-        _FOLDED[kind] = type(f"Folded{kind.__name__}", (_AddsMap, kind), {})
-    return _FOLDED[kind]
+def add_reference_map(layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+    """Forward hook of a folded stem: adds the fixed map of the reference."""
+    fixed = cast(Tensor, layer.reference_map)
+    if output.shape[1:] != fixed.shape[1:]:
+        raise ValueError(
+            f"this model was folded with a reference whose stem output is {list(fixed.shape[1:])}; this input gives "
+            f"{list(output.shape[1:])}. Use the input size of the reference, or fold again (the zero reference fits "
+            "any size)."
+        )
+    return output + fixed
 
 
 def folded_layer(stem: Stem, r: Tensor) -> nn.Module:
@@ -160,13 +207,6 @@ def folded_layer(stem: Stem, r: Tensor) -> nn.Module:
     else one buffer `reference_map`; the zero reference adds nothing.
     """
     layer = narrow(stem)
-    probe = torch.zeros_like(r).copy_(torch.linspace(-1, 1, r.numel()).reshape(r.shape))
-    expected = stem.layer(stem.pair(torch.zeros_like(probe), probe))
-    if not torch.allclose(layer(probe), expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max())):
-        raise ValueError(
-            f"a stem of type {type(layer).__name__} does not use its weight as it stands (standardised or "
-            "parametrised), so its residual half cannot be cut out and folded."
-        )
     if not r.any():
         return layer
     shift = stem.shift_of(r)
@@ -179,8 +219,8 @@ def folded_layer(stem: Stem, r: Tensor) -> nn.Module:
     elif shift.ndim == 2:
         _add_to_bias(layer, shift[0])
         return layer
-    layer.__class__ = _folded_type(type(layer))
     layer.register_buffer("reference_map", shift)
+    layer.register_forward_hook(add_reference_map)
     return layer
 
 
@@ -193,9 +233,10 @@ def logits_of(output: Any) -> Tensor:
     """The logits in what a classifier returns: a tensor, or an object or dict with `logits` (HF, GoogLeNet)."""
     if isinstance(output, Tensor):
         return output
-    logits = output.get("logits") if isinstance(output, dict) else getattr(output, "logits", None)
-    if isinstance(logits, Tensor):
-        return logits
+    for name in ("logits", "last_hidden_state"):  # the second: PP-LCNet of transformers
+        logits = output.get(name) if isinstance(output, dict) else getattr(output, name, None)
+        if isinstance(logits, Tensor) and (name == "logits" or logits.ndim == 2):
+            return logits
     raise TypeError(f"a classifier returns logits or an object with .logits; this one returns {type(output).__name__}")
 
 
@@ -251,17 +292,22 @@ def find_stems(model: nn.Module, example: Tensor, stem: str | None) -> tuple[lis
     a, b = example, example.flip(0).roll(1, -1) * 0.5 + 0.1
     runs = [_watch(model, layers, x) for x in (a, b, (a + b) / 2)]
     at_a, at_b, at_middle = runs
-    stems, refused = [], []
-    for name, inputs in at_a.items():
-        if name not in at_b or name not in at_middle or torch.equal(inputs[0], at_b[name][0]):
+    stems, refused, direct = [], [], True
+    for name, calls in at_a.items():
+        if name not in at_b or name not in at_middle:
+            continue
+        (into_a, from_a), (into_b, from_b), (into_middle, from_middle) = (run[name][0] for run in runs)
+        if torch.equal(into_a, into_b):
             continue  # fed by a constant (a position table, say), not by the image
-        middle = (inputs[0] + at_b[name][0]) / 2
-        if not torch.allclose(at_middle[name][0], middle, rtol=1e-3, atol=1e-4):
+        if not _close(into_middle, (into_a + into_b) / 2):
             refused.append(f"{name!r} receives a non-linear function of the input")
-        elif len(inputs) > 1:
-            refused.append(f"{name!r} is called {len(inputs)} times")
+        elif not _close(from_middle, (from_a + from_b) / 2):
+            refused.append(f"{name!r}, a {type(layers[name]).__name__}, is not linear itself")
+        elif len(calls) > 1:
+            refused.append(f"{name!r} is called {len(calls)} times")
         else:
             stems.append(name)
+            direct = direct and into_a.shape == a.shape and torch.equal(into_a, a)
     if refused or not stems:
         seen = "; ".join(refused) or "no Conv1d/2d/3d or Linear layer received a linear function of the input"
         first = ", ".join(f"{name or '(the model)'} ({type(m).__name__})" for name, m in list(layers.items())[:6])
@@ -269,19 +315,24 @@ def find_stems(model: nn.Module, example: Tensor, stem: str | None) -> tuple[lis
             f"no linear stem found: {seen}. Linear layers of the model, in order: {first or 'none'}. "
             "If the image enters through one of them, pass its name as stem=."
         )
-    return stems, all(torch.equal(at_a[name][0], a) for name in stems if at_a[name][0].shape == a.shape) and all(
-        at_a[name][0].shape == a.shape for name in stems
-    )
+    return stems, direct
 
 
-def _watch(model: nn.Module, layers: dict[str, nn.Module], x: Tensor) -> dict[str, list[Tensor]]:
-    """What each of `layers` receives, as far as it is finite, when the outputs of such layers become NaN."""
-    seen: dict[str, list[Tensor]] = {}
+def _close(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and torch.allclose(a, b, rtol=1e-3, atol=1e-4)
+
+
+Calls = dict[str, list[tuple[Tensor, Tensor]]]
+
+
+def _watch(model: nn.Module, layers: dict[str, nn.Module], x: Tensor) -> Calls:
+    """What each of `layers` receives and returns, as far as it is finite, when such outputs then become NaN."""
+    seen: Calls = {}
 
     def watch(name: str, _: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         if not inputs or not torch.isfinite(inputs[0]).all():
             return output
-        seen.setdefault(name, []).append(inputs[0].clone())
+        seen.setdefault(name, []).append((inputs[0].clone(), output.clone()))
         return torch.full_like(output, torch.nan)
 
     handles = [m.register_forward_hook(functools.partial(watch, name)) for name, m in layers.items()]
