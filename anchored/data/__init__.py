@@ -18,23 +18,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anchored.data.base import Data, ImageSet, Options, place, title, unlabelled
+from anchored.data.base import Data, ImageSet, Listing, Options, place, title, unlabelled
 from anchored.data.splits import Split, limit, split, stratified
 from anchored.errors import InputError, unknown
 
 __all__ = [
     "Data",
     "ImageSet",
+    "Listing",
     "Options",
     "Split",
     "channel_statistics",
     "limit",
+    "listing",
     "load",
     "load_anomalies",
     "sources",
     "split",
     "stratified",
 ]
+
+PARTS = ("train", "test")
 
 
 def load(
@@ -56,6 +60,31 @@ def load(
     """
     module, path = _source(spec)
     return module.load(path, Options(size, seed, root, interpolation, crop, strict, memory_limit, progress))
+
+
+def listing(spec: str, *, part: str = "test", seed: int = 0, root: str | None = None) -> Listing:
+    """The part `train` or `test` of the data set `spec`, not decoded, so that it may be larger than memory.
+
+    The archives of CIFAR and the digits are in memory all the same: they are small. Raises InputError as `load` does.
+    """
+    if part not in PARTS:
+        raise unknown("part of the data", part, PARTS)
+    module, path = _source(spec)
+    options = Options(seed=seed, root=root)
+    if hasattr(module, "listings"):
+        found: Listing = module.listings(path, options)[PARTS.index(part)]
+        return found
+    data = module.load(path, options)
+    images: ImageSet = getattr(data, part)
+    return Listing(
+        data.name,
+        images.labels,
+        data.classes,
+        data.split,
+        data.notes,
+        pictures=lambda rows: (images.images[row].numpy() for row in rows.tolist()),
+        called=lambda row: f"{spec} {part} image {row}",
+    )
 
 
 def load_anomalies(

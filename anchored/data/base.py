@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from anchored.errors import InputError, unknown
@@ -64,6 +66,28 @@ class Data:
     flip: bool = True
     split: str = "as given"
     notes: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One part of a data set before its pictures are decoded, for work on more of them than fit into memory.
+
+    `name`, `classes`, `split` and `notes` are those of Data; labels: int64 [N]. `pictures(rows)` gives the pictures at
+    `rows` (sorted int64) one after another: encoded, as files, or as uint8 arrays; `called(row)` is what a message
+    calls one. `files`: where each lies below the folder of its class, for sources made of class folders.
+    """
+
+    name: str
+    labels: Tensor
+    classes: tuple[str, ...]
+    split: str
+    notes: tuple[str, ...]
+    pictures: Callable[[NDArray[np.int64]], Iterator[bytes | Path | NDArray[np.uint8] | None]]
+    called: Callable[[int], str]
+    files: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,9 @@ class Decoded:
 
 
 @dataclass(frozen=True)
-class _Failure:
+class Failure:
+    """A picture that cannot be read, and why."""
+
     reason: str
 
 
@@ -66,12 +68,12 @@ def decode(
     failures: dict[int, str] = {}
     whole = 0
     # Broken metadata of sound pictures warns. The filters belong to the process, so no worker may set them.
-    with warnings.catch_warnings(), closing(_results(sources, options)) as results:
+    with warnings.catch_warnings(), closing(pictures(sources, options)) as results:
         warnings.simplefilter("ignore")
         for position, (result, exact) in enumerate(results):
             if options.progress is not None:
                 options.progress(position + 1, count)
-            if isinstance(result, _Failure):
+            if isinstance(result, Failure):
                 if options.strict:
                     raise InputError(f"{name(position)} is not a readable image ({result.reason}).")
                 failures[position] = result.reason
@@ -111,16 +113,16 @@ def _named(failures: dict[int, str], name: Callable[[int], str]) -> str:
     return ", ".join(first) + (f" and {more:,} more" if more else "")
 
 
-def _results(
+def pictures(
     sources: Iterable[Source], options: Options
-) -> Generator[tuple[NDArray[np.uint8] | _Failure, bool], None, None]:
-    """(image or failure, whether it had the size already) of every source, in order."""
+) -> Generator[tuple[NDArray[np.uint8] | Failure, bool], None, None]:
+    """(image or failure, whether it had the size already) of every source, in order, a few at a time in memory."""
 
-    def work(chunk: list[Source]) -> list[tuple[NDArray[np.uint8] | _Failure, bool]]:
+    def work(chunk: list[Source]) -> list[tuple[NDArray[np.uint8] | Failure, bool]]:
         return [_one(source, options) for source in chunk]
 
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    pending: deque[Future[list[tuple[NDArray[np.uint8] | _Failure, bool]]]] = deque()
+    pending: deque[Future[list[tuple[NDArray[np.uint8] | Failure, bool]]]] = deque()
     stream = iter(sources)
     size = 1  # pictures a task, until it is known what one takes
     with ThreadPoolExecutor(workers) as pool:
@@ -139,9 +141,9 @@ def _results(
                 future.cancel()
 
 
-def _one(source: Source, options: Options) -> tuple[NDArray[np.uint8] | _Failure, bool]:
+def _one(source: Source, options: Options) -> tuple[NDArray[np.uint8] | Failure, bool]:
     if source is None:
-        return _Failure("it has no bytes"), False
+        return Failure("it has no bytes"), False
     try:
         if isinstance(source, np.ndarray):
             opened = Image.fromarray(source)
@@ -153,9 +155,9 @@ def _one(source: Source, options: Options) -> tuple[NDArray[np.uint8] | _Failure
     except MemoryError:
         raise
     except UnidentifiedImageError:
-        return _Failure("no known image format"), False
+        return Failure("no known image format"), False
     except Exception as error:  # decoders of damaged files fail in many ways
-        return _Failure(str(error).rstrip(".") or type(error).__name__), False
+        return Failure(str(error).rstrip(".") or type(error).__name__), False
 
 
 def _check_images(count: int, height: int, width: int, options: Options) -> None:

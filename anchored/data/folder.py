@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Options, place, title
+from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Listing, Options, place, title
 from anchored.data.checks import assemble, check_parts, some
 from anchored.data.decode import Decoded, decode
 from anchored.data.splits import stratified
@@ -47,6 +48,13 @@ def load(path: str, options: Options) -> Data:
     Class names are the folder names, sorted; images anywhere below a class folder belong to it. Raises InputError
     for a missing or empty PATH, a class without images, and a class of the test images that train lacks.
     """
+    train, test = listings(path, options)
+    parts = (_decode(train, options, len(test)), train.labels), (_decode(test, options, len(train)), test.labels)
+    return assemble(train.name, f"folder:{path}", *parts, train.classes, split=train.split, notes=train.notes)
+
+
+def listings(path: str, options: Options) -> tuple[Listing, Listing]:
+    """Training and test part as `load` has them, not decoded. Raises InputError as it does."""
     where = f"folder:{path}"
     root = _root(path)
     train_root, test_root = _parts(root, where)
@@ -72,11 +80,20 @@ def load(path: str, options: Options) -> Data:
         notes += tested.notes()
         how = f"as given ({train_root.name}, {test_root.name})"
     check_parts(where, train_labels, test_labels, given.classes)
-    train = _decode(train_files, root, options, others=len(test_files))
-    test = _decode(test_files, root, options, others=len(train_files))
-    name = f"folder:{title(path)}"
-    parts = (train, train_labels), (test, test_labels)
-    return assemble(name, where, *parts, given.classes, split=how, notes=tuple(notes))
+
+    def part(files: list[Path], labels: torch.Tensor, below: Path) -> Listing:
+        return Listing(
+            f"folder:{title(path)}",
+            labels,
+            tuple(given.classes),
+            how,
+            tuple(notes),
+            pictures=lambda rows: (files[row] for row in rows.tolist()),
+            called=lambda row: _text(files[row].relative_to(root).as_posix()),
+            files=tuple("/".join(file.relative_to(below).parts[1:]) for file in files),
+        )
+
+    return part(train_files, train_labels, train_root), part(test_files, test_labels, test_root or train_root)
 
 
 def load_unlabelled(path: str, options: Options) -> Decoded:
@@ -87,7 +104,7 @@ def load_unlabelled(path: str, options: Options) -> Decoded:
     files = [file for file in _walk(root) if file.suffix.lower() in SUFFIXES]
     if not files:
         raise InputError(f"folder:{path}: there are no images in it ({', '.join(SUFFIXES)}).")
-    return _decode(files, root, options)
+    return decode(files, len(files), options, name=lambda row: _text(files[row].relative_to(root).as_posix()))
 
 
 def _root(path: str) -> Path:
@@ -99,9 +116,8 @@ def _root(path: str) -> Path:
     return root
 
 
-def _decode(files: list[Path], root: Path, options: Options, *, others: int = 0) -> Decoded:
-    names = [_text(file.relative_to(root).as_posix()) for file in files]
-    return decode(files, len(files), options, name=names.__getitem__, others=others)
+def _decode(part: Listing, options: Options, others: int) -> Decoded:
+    return decode(part.pictures(np.arange(len(part))), len(part), options, name=part.called, others=others)
 
 
 def _parts(root: Path, where: str) -> tuple[Path, Path | None]:

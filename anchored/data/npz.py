@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import IO
 
 import numpy as np
 import torch
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from anchored.data.base import Data, Options, place, title
+from anchored.data.base import Data, Listing, Options, place, title
 from anchored.data.checks import assemble, check_parts, integer_labels
 from anchored.data.decode import Decoded, check_memory, fit_arrays
 from anchored.data.splits import stratified
@@ -23,6 +25,7 @@ SPEC = "npz:PATH"
 TRAIN_KEYS = (("x_train", "y_train"), ("train_images", "train_labels"))
 TEST_KEYS = (("x_test", "y_test"), ("test_images", "test_labels"), ("x_val", "y_val"), ("val_images", "val_labels"))
 TEST_PART = 0.2
+BLOCK = 2**23  # bytes of images read at a time
 DAMAGE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 
 
@@ -34,13 +37,8 @@ def load(path: str, options: Options) -> Data:
     """
     where = f"npz:{path}"
     with _open(path, where) as file:
-        train_keys = _pair(file, TRAIN_KEYS)
-        if train_keys is None:
-            raise InputError(
-                f"{where}: the arrays are x_train, y_train, x_test, y_test or train_images, train_labels, test_images, "
-                f"test_labels; found {', '.join(file.files) or 'none'}."
-            )
-        test_keys = _pair(file, TEST_KEYS)
+        train_keys, *rest = _keys(file, where)
+        test_keys = rest[0] if rest else None
         _check_memory(file, [keys[0] for keys in (train_keys, test_keys) if keys], options)
         classes = _names(_read(file, "classes", where)) if "classes" in file.files else None
         images, labels = _part(file, train_keys, where)
@@ -69,6 +67,100 @@ def load_unlabelled(path: str, options: Options) -> Decoded:
         _check_memory(file, [key], options)
         images = _rgb(_read(file, key, where), f"{where}, {key}")
     return fit_arrays(images, options, name=key)
+
+
+def listings(path: str, options: Options) -> tuple[Listing, Listing]:
+    """Training and test part as `load` has them; images are read from the file a few megabytes at a time."""
+    where = f"npz:{path}"
+    with _open(path, where) as file:
+        keys = _keys(file, where)
+        classes = _names(_read(file, "classes", where)) if "classes" in file.files else None
+        lengths = [_shape(path, key[0], where)[0] for key in keys]
+        labels = [
+            integer_labels(_read(file, key[1], where), n, f"{where}, {key[1]}")
+            for key, n in zip(keys, lengths, strict=True)
+        ]
+    if len(keys) == 1:
+        check_parts(where, labels[0], labels[0], classes)
+        test_rows, train_rows = stratified(labels[0], TEST_PART, options.seed, classes)
+        how = f"stratified 80 / 20 of {keys[0][0]}, seed {options.seed}"
+    else:
+        train_rows, test_rows = (torch.arange(n) for n in lengths)
+        how = f"as given ({keys[0][0]}, {keys[1][0]})"
+    train_labels, test_labels = labels[0][train_rows], labels[-1][test_rows]
+    names, _ = check_parts(where, train_labels, test_labels, classes)
+
+    def part(key: str, rows: NDArray[np.int64], labels: torch.Tensor) -> Listing:
+        return Listing(
+            f"npz:{title(path)}",
+            labels,
+            names,
+            how,
+            (),
+            pictures=lambda wanted: _images(path, key, where, rows[wanted]),
+            called=lambda row: f"{key} image {rows[row]}",
+        )
+
+    return part(keys[0][0], train_rows.numpy(), train_labels), part(keys[-1][0], test_rows.numpy(), test_labels)
+
+
+def _keys(file: NpzFile, where: str) -> list[tuple[str, str]]:
+    """The names of (images, labels) of the training part and, where there is one, of the test part."""
+    train = _pair(file, TRAIN_KEYS)
+    if train is None:
+        raise InputError(
+            f"{where}: the arrays are x_train, y_train, x_test, y_test or train_images, train_labels, test_images, "
+            f"test_labels; found {', '.join(file.files) or 'none'}."
+        )
+    test = _pair(file, TEST_KEYS)
+    return [train, test] if test else [train]
+
+
+def _header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
+    """(shape, Fortran order, dtype) of the .npy file whose bytes `member` gives."""
+    version = np.lib.format.read_magic(member)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    return read(member)
+
+
+def _shape(path: str, key: str, where: str) -> tuple[int, ...]:
+    """The shape of an array of images, after checking all that its header tells."""
+    try:
+        with zipfile.ZipFile(place(path)) as archive, archive.open(f"{key}.npy") as member:
+            shape, _, dtype = _header(member)
+    except DAMAGE as error:
+        raise InputError(f"{where}: the array {key} cannot be read: {error}") from error
+    if dtype != np.uint8:
+        raise InputError(f"{where}, {key}: images are uint8 from 0 to 255; got {dtype}.")
+    _rgb(np.empty((0, *shape[1:]), np.uint8), f"{where}, {key}")
+    if 0 in shape[1:]:
+        raise InputError(f"{where}, {key}: images of shape {list(shape[1:])} have no pixels.")
+    return shape
+
+
+def _images(path: str, key: str, where: str, rows: NDArray[np.int64]) -> Iterator[NDArray[np.uint8]]:
+    """uint8 [H, W, 3] or [H, W] of the given rows (sorted)."""
+    try:
+        with zipfile.ZipFile(place(path)) as archive, archive.open(f"{key}.npy") as member:
+            shape, fortran, _ = _header(member)
+            if fortran:  # its images do not lie one after another
+                with np.load(place(path), allow_pickle=False) as file:
+                    yield from _unpacked(file[key][rows], where)
+                return
+            size = math.prod(shape[1:])
+            many = max(1, BLOCK // size)
+            for start in range(0, shape[0], many):
+                count = min(many, shape[0] - start)
+                block = np.frombuffer(member.read(count * size), np.uint8).reshape(count, *shape[1:])
+                here = rows[np.searchsorted(rows, start) : np.searchsorted(rows, start + count)] - start
+                yield from _unpacked(block[here], where)
+    except DAMAGE as error:
+        raise InputError(f"{where}: the array {key} cannot be read: {error}") from error
+
+
+def _unpacked(block: NDArray[np.uint8], where: str) -> Iterator[NDArray[np.uint8]]:
+    images = _rgb(block, where)
+    yield from images[..., 0] if images.shape[3] == 1 else images
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import bisect
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Options, place, title
+from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Listing, Options, place, title
 from anchored.data.checks import assemble, check_parts, integer_labels, same_classes
 from anchored.data.decode import Decoded, decode
 from anchored.data.splits import stratified
@@ -36,6 +36,13 @@ def load(path: str, options: Options) -> Data:
 
     Raises InputError for files, columns, labels and pictures that do not follow the layout.
     """
+    train, test = listings(path, options)
+    parts = (_decode(train, options, len(test)), train.labels), (_decode(test, options, len(train)), test.labels)
+    return assemble(train.name, f"parquet:{path}", *parts, train.classes, split=train.split)
+
+
+def listings(path: str, options: Options) -> tuple[Listing, Listing]:
+    """Training and test part as `load` has them, not decoded. Raises InputError as it does."""
     where = f"parquet:{path}"
     train_files, test_files, how = find(path)
     train_labels, classes = _labels(train_files, where)
@@ -49,17 +56,29 @@ def load(path: str, options: Options) -> Data:
         test_rows, train_rows = stratified(train_labels, TEST_PART, options.seed, classes)
         how = f"stratified 80 / 20 of {how}, seed {options.seed}"
     train_labels, test_labels = train_labels[train_rows], test_labels[test_rows]
-    check_parts(where, train_labels, test_labels, classes)
-    train = _decode(train_files, train_rows, options, others=len(test_rows))
-    test = _decode(test_files, test_rows, options, others=len(train_rows))
+    names, _ = check_parts(where, train_labels, test_labels, classes)
     name = _name(path, train_files, test_files)
-    return assemble(name, where, (train, train_labels), (test, test_labels), classes, split=how)
+
+    def part(files: list[Path], rows: NDArray[np.int64], labels: Tensor) -> Listing:
+        return Listing(
+            name,
+            labels,
+            names,
+            how,
+            (),
+            pictures=lambda wanted: _pictures(files, rows[wanted]),
+            called=_namer(files, rows),
+        )
+
+    return part(train_files, train_rows.numpy(), train_labels), part(test_files, test_rows.numpy(), test_labels)
 
 
 def load_unlabelled(path: str, options: Options) -> Decoded:
     """The images of the test part, or of everything where there is none; labels are not looked at."""
     train_files, test_files, _ = find(path)
-    return _decode(test_files or train_files, None, options)
+    files = test_files or train_files
+    rows = np.arange(sum(_rows(files)))
+    return decode(_pictures(files, rows), len(rows), options, name=_namer(files, rows))
 
 
 def find(path: str) -> tuple[list[Path], list[Path], str]:
@@ -149,21 +168,30 @@ def _class_names(file: pq.ParquetFile, column: str) -> tuple[str, ...] | None:
     return tuple(map(str, names)) if names else None
 
 
-def _decode(files: list[Path], rows: Tensor | None, options: Options, *, others: int = 0) -> Decoded:
-    """The pictures in the given rows (sorted int64, None: all), counted over all files."""
+def _decode(part: Listing, options: Options, others: int) -> Decoded:
+    return decode(part.pictures(np.arange(len(part))), len(part), options, name=part.called, others=others)
+
+
+def _rows(files: list[Path]) -> list[int]:
+    """How many rows each file has."""
     counts = []
     for file in files:
         with _open(file) as opened:
             counts.append(opened.metadata.num_rows)
+    return counts
+
+
+def _namer(files: list[Path], rows: NDArray[np.int64]) -> Callable[[int], str]:
+    """Position among `rows` (counted over all files) -> what a message calls that row."""
+    counts = _rows(files)
     ends = list(accumulate(counts))
-    wanted = np.arange(ends[-1]) if rows is None else rows.numpy()
 
     def name(position: int) -> str:
-        row = int(wanted[position])
+        row = int(rows[position])
         number = bisect.bisect_right(ends, row)
         return f"{files[number].name} row {row - (ends[number] - counts[number])}"
 
-    return decode(_pictures(files, wanted), len(wanted), options, name=name, others=others)
+    return name
 
 
 def _pictures(files: list[Path], wanted: NDArray[np.int64]) -> Iterator[bytes | None]:
