@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from anchored.data.base import Data, ImageSet, Listing, Options, place, title, unlabelled
-from anchored.data.splits import Split, limit, split, stratified
+from anchored.data.splits import Split, limit, limit_labels, split, stratified
 from anchored.errors import InputError, unknown
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Split",
     "channel_statistics",
     "limit",
+    "limit_labels",
     "listing",
     "load",
     "load_anomalies",

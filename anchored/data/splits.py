@@ -57,20 +57,25 @@ def limit(images: ImageSet, n: int, seed: int) -> Tensor:
 
     Raises InputError for n below 1.
     """
-    total = len(images)
+    return limit_labels(images.labels, n, seed)
+
+
+def limit_labels(labels: Tensor, n: int, seed: int) -> Tensor:
+    """`limit` for images of which there are only the labels (int64 [N]) yet."""
+    total = len(labels)
     if n < 1:
         raise InputError(f"a limit is at least 1 image; got {n}.")
     if n >= total:
         return torch.arange(total)
-    labels, counts = images.labels.unique(return_counts=True)
+    kinds, counts = labels.unique(return_counts=True)
     take = counts * n // total
     remainder = counts * n % total
     short = n - int(take.sum())
-    tied = torch.randperm(len(labels), generator=generator(seed, "limit"))
+    tied = torch.randperm(len(kinds), generator=generator(seed, "limit"))
     take[tied[torch.argsort(remainder[tied], descending=True, stable=True)][:short]] += 1
     chosen = []
-    for label, count in zip(labels.tolist(), take.tolist(), strict=True):
-        members = (images.labels == label).nonzero()[:, 0]
+    for label, count in zip(kinds.tolist(), take.tolist(), strict=True):
+        members = (labels == label).nonzero()[:, 0]
         order = torch.randperm(len(members), generator=generator(seed, "limit", label))
         chosen.append(members[order[:count]])
     return torch.cat(chosen).sort().values
