@@ -27,7 +27,7 @@ import anchored.data as sources
 from anchored.corruptions import frost, tables
 from anchored.corruptions.api import MIN_SIDE, source, suite
 from anchored.corruptions.cells import CODECS, LAYOUTS, QUALITY, STATE, Plan, Unit, forget
-from anchored.corruptions.pool import results
+from anchored.corruptions.pool import Processes, cores
 from anchored.corruptions.stage import STAGED, Staged, paths, stage
 from anchored.data import Listing, Options
 from anchored.errors import InputError, unknown
@@ -36,6 +36,7 @@ from anchored.progress import Work
 
 MANIFEST = "manifest.json"
 CHECKSUMS = "checksums.md5"
+WORTH_PROCESSES = 1_000  # images to make; for fewer one process is as fast
 SECURED_EVERY = 30.0  # seconds of work that a crash of the machine can cost
 
 
@@ -106,15 +107,17 @@ def generate(request: Request, out: Path, *, workers: int | None = None, console
     there = out.exists()
     if not _claim(out, about):
         return out / MANIFEST
+    cells = len(request.names(request.table or "cifar")) * len(request.severities)
+    if workers is None:
+        workers = cores() if cells * len(rows) > WORTH_PROCESSES else 1
     try:
-        cells = len(request.names(request.table or "cifar")) * len(request.severities)
-        with Work(len(rows) * (cells + 1), console) as work:
+        with Processes(workers) as processes, Work(len(rows) * (cells + 1), console) as work:
             if (out / STATE / STAGED).exists():
                 work.skip(len(rows))
             staged = stage(listing, rows, options, out / STATE, lambda: work.advance(1, "reading images"))
             plan = _plan(request, staged, out)
             _prepare(plan, listing)
-            _make(plan, workers, work)
+            _make(plan, processes, work)
         return _finish(plan, request, listing, staged, about)
     except (InputError, OSError) as error:
         _discard(out, there)
@@ -249,7 +252,7 @@ def _prepare(plan: Plan, listing: Listing) -> None:
                 file.truncate(size)
 
 
-def _make(plan: Plan, workers: int | None, work: Work) -> None:
+def _make(plan: Plan, processes: Processes, work: Work) -> None:
     """Make all units that are not recorded as done, and every array file once its units are."""
     forget()
     todo: dict[str, set[Unit]] = {name: set() for name in plan.names}
@@ -267,9 +270,7 @@ def _make(plan: Plan, workers: int | None, work: Work) -> None:
     fresh: list[tuple[Unit, list[str]]] = []
     secured = time.monotonic()
     try:
-        for unit, sums in results(
-            plan, [unit for name in plan.names for unit in plan.units() if unit in todo[name]], workers
-        ):
+        for unit, sums in processes.results(plan, [unit for unit in plan.units() if unit in todo[unit.name]]):
             fresh.append((unit, sums))
             todo[unit.name].discard(unit)
             work.advance(_images(plan, unit), f"{unit.name}, severity {unit.severity}")
@@ -346,15 +347,22 @@ def _finish(plan: Plan, request: Request, listing: Listing, staged: Staged, abou
             "height": staged.shape[0],
             "width": staged.shape[1],
             "sha256": staged.sha256,
+            "positions": _positions(plan, listing),
             "split": listing.split,
             "notes": list(staged.notes),
         },
         "classes": list(listing.classes),
-        "files": {name: {"md5": _md5(plan.out / name), "bytes": (plan.out / name).stat().st_size} for name in listed},
+        "files": {name: {"md5": md5(plan.out / name), "bytes": (plan.out / name).stat().st_size} for name in listed},
     }
     write_json(plan.out / MANIFEST, manifest)
     shutil.rmtree(plan.state)
     return plan.out / MANIFEST
+
+
+def _positions(plan: Plan, listing: Listing) -> list[int] | None:
+    """Which images of the part they are; None for all."""
+    index: list[int] = np.load(plan.state / "index.npy").tolist()
+    return None if index == list(range(len(listing))) else index
 
 
 def _codec(plan: Plan, about: dict[str, Any]) -> str:
@@ -378,6 +386,7 @@ def _write_checksums(plan: Plan, path: Path) -> None:
                         file.write(f"{digest}  {name}/{unit.severity}/{relative.decode()}\n")
 
 
-def _md5(path: Path) -> str:
+def md5(path: Path) -> str:
+    """MD5 of a file, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

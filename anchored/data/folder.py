@@ -127,9 +127,9 @@ def _parts(root: Path, where: str) -> tuple[Path, Path | None]:
     train = next((named[word] for word in TRAIN_WORDS if word in named), None)
     tests = [named[word] for words in TEST_WORDS for word in words if word in named]
     only_parts = bool(named) and set(named) <= words
-    if train is not None and _subfolders(train):
+    if train is not None and subfolders(train):
         # A test folder without classes is what a competition hands out to be labelled: val is the one to use then.
-        sorted_into_classes = [test for test in tests if _subfolders(test)]
+        sorted_into_classes = [test for test in tests if subfolders(test)]
         return train, next(iter(sorted_into_classes or (tests if only_parts else [])), None)
     if only_parts:
         if train is None:
@@ -139,13 +139,13 @@ def _parts(root: Path, where: str) -> tuple[Path, Path | None]:
 
 
 def _named(root: Path) -> dict[str, Path]:
-    return {folder.name.lower(): folder for folder in _subfolders(root)}
+    return {folder.name.lower(): folder for folder in subfolders(root)}
 
 
 def _scan(root: Path, where: str, *, least: int) -> _Part:
     """The class folders of `root`, `least` of them or more."""
     part = _Part(root)
-    folders = _subfolders(root)
+    folders = subfolders(root)
     part.loose = sum(entry.suffix.lower() in SUFFIXES for entry in root.iterdir() if entry.is_file())
     if not folders:
         what = f"{part.loose:,} images but no folders" if part.loose else "neither folders nor images"
@@ -167,7 +167,7 @@ def _scan(root: Path, where: str, *, least: int) -> _Part:
     if empty:
         raise InputError(f"{where}: every class folder holds images ({', '.join(SUFFIXES)}); none in {some(empty)}.")
     if len(folders) < least:
-        inner = _subfolders(folders[0])
+        inner = subfolders(folders[0])
         hint = f" Did you mean folder:{folders[0]}, which has {len(inner)} folders?" if len(inner) > 1 else ""
         raise InputError(
             f"{where}: a classifier needs at least 2 classes, one folder each; there is only {part.classes[0]}.{hint}"
@@ -175,12 +175,20 @@ def _scan(root: Path, where: str, *, least: int) -> _Part:
     return part
 
 
-def _subfolders(folder: Path) -> list[Path]:
+def subfolders(folder: Path) -> list[Path]:
+    """The visible folders in `folder`, sorted by name. Raises InputError where it cannot be read."""
     try:
         found = [entry for entry in folder.iterdir() if entry.is_dir() and _seen(entry.name)]
     except OSError as error:
         raise InputError(f"the folder {_text(str(folder))} cannot be read: {error.strerror}.") from error
     return sorted(found, key=lambda entry: entry.name)
+
+
+def class_files(root: Path) -> dict[str, list[Path]]:
+    """Class folder in `root` -> the images anywhere below it, in a stable order."""
+    return {
+        folder.name: [file for file in _walk(folder) if file.suffix.lower() in SUFFIXES] for folder in subfolders(root)
+    }
 
 
 def _seen(name: str) -> bool:
