@@ -14,6 +14,7 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
+from anchored.cli_evaluate import evaluate, evaluate_parser
 from anchored.errors import InputError, TrainingError
 
 SMOKE = {"epochs": 2, "train_limit": 5000, "limit": 500}
@@ -52,6 +53,7 @@ def parser() -> ArgumentParser:
     top = ArgumentParser(prog="anchored", description="Train image classifiers on (reference, residual) tuples.")
     commands = top.add_subcommands(required=True)
     commands.add_subcommand("compare", _compare_parser(), help="train standard, vanilla and masking; evaluate; report")
+    commands.add_subcommand("evaluate", evaluate_parser(), help="evaluate runs and library models; report")
     commands.add_subcommand("report", _report_parser(), help="draw the report of a comparison again")
     commands.add_subcommand("predict", _predict_parser(), help="predict images with a run")
     commands.add_subcommand("doctor", ArgumentParser(), help="what this machine and installation can do")
@@ -190,3 +192,4 @@ def _doctor(flags: Namespace, command: str) -> None:
 
 
 COMMANDS = {"compare": _compare, "report": _report, "predict": _predict, "doctor": _doctor}
+COMMANDS["evaluate"] = evaluate
