@@ -225,15 +225,25 @@ def _identity(row: Row) -> tuple[object, ...]:
 
 
 def _namer(rows: list[Row]) -> dict[tuple[object, ...], str]:
-    """A name for each identity: the variant, and whatever sets it apart from others of the same variant."""
+    """A name for each identity: the variant, and what it takes to tell it from others of the same variant."""
     names = {}
     identities = {_identity(row): row.variant for row in rows}
     for identity, variant in identities.items():
         same = [other for other, its in identities.items() if its == variant]
-        differing = [i for i in range(1, len(identity)) if len({other[i] for other in same}) > 1]
-        parts = [f"{_DISTINGUISHING[i - 1]} {identity[i]}".replace("_", " ") for i in differing]
-        names[identity] = ", ".join([variant, *parts])
+        chosen: list[int] = []
+        for i in range(1, len(identity)):  # an attribute that goes along with those before it says nothing new
+            if len({tuple(o[j] for j in (*chosen, i)) for o in same}) > len(
+                {tuple(o[j] for j in chosen) for o in same}
+            ):
+                chosen.append(i)
+        names[identity] = ", ".join([variant, *(_words(_DISTINGUISHING[i - 1], identity[i]) for i in chosen)])
     return names
+
+
+def _words(attribute: str, value: object) -> str:
+    if attribute == "model":
+        return str(value)
+    return f"{attribute} {value}".replace("_", " ")
 
 
 def _baselines(methods: tuple[str, ...], kinds: Mapping[str, str]) -> dict[str, str]:
