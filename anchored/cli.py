@@ -122,8 +122,11 @@ def _compare_parser() -> ArgumentParser:
 
 
 def _report_parser() -> ArgumentParser:
-    p = ArgumentParser(description="Draw the report of a comparison again, from its rows and scores.")
-    p.add_argument("folder", help="folder of a comparison")
+    p = ArgumentParser(description="Draw a report again from rows and scores, of one folder or of several together.")
+    p.add_argument(
+        "sources", nargs="+", help="folders of comparisons or evaluations, runs in them, or rows.jsonl files"
+    )
+    p.add_argument("--out", type=str, help="folder of the report (the first source's own, if it is the only one)")
     return p
 
 
@@ -173,10 +176,10 @@ def _tuple(value: Any) -> Any:
 def _report(flags: Namespace, command: str) -> None:
     from anchored.report import write_report
 
-    folder = Path(flags.folder)
-    if not (folder / "rows.jsonl").is_file():
-        raise InputError(f"{folder} is not a finished comparison: it has no rows.jsonl.")
-    print(write_report(folder))
+    sources = [Path(source) for source in flags.sources]
+    if flags.out is None and (len(sources) > 1 or not sources[0].is_dir()):
+        raise InputError("a report of several folders, or of a file, needs --out, the folder to write it to.")
+    print(write_report(flags.out or sources[0], sources))
 
 
 def _predict(flags: Namespace, command: str) -> None:

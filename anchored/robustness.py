@@ -24,9 +24,9 @@ def effective_robustness(id_accuracy: float, ood_accuracy: float, testbed: str |
     The line is the least-squares fit of logit(ood) on logit(id) over the models of the testbed.
 
     id_accuracy, ood_accuracy: fractions in (0, 1). testbed: the name of one that comes with the package (see
-    `shipped_testbeds`), a .csv file with columns `id` and `ood` (fractions, or percentages where any exceeds 1; PATH#ID,OOD
-    for other columns; lines that lack one are passed over), or pairs [M, 2] of fractions, id first. Raises
-    InputError for accuracies outside (0, 1), fewer than 3 models, or models all of one id accuracy.
+    `shipped_testbeds`), a .csv file with columns `id` and `ood` (fractions, or percentages where any exceeds 1;
+    PATH#ID,OOD for other columns; lines that lack one are passed over), or pairs [M, 2] of fractions, id first.
+    Raises InputError for accuracies outside (0, 1), fewer than 3 models, or models all of one id accuracy.
     Source: Andreassen et al. 2021, section 3 and appendix A; the testbeds of Taori et al. 2020 and Recht et al. 2018.
     """
     given = _fraction("id_accuracy", id_accuracy), _fraction("ood_accuracy", ood_accuracy)
