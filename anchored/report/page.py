@@ -86,6 +86,8 @@ def write_report(out: str | Path, sources: Sequence[str | Path] = ()) -> Path:
         style=Markup((Path(__file__).parent / "report.css").read_text(encoding="utf-8")),
         summary=summary,
         verdict=sentence,
+        evaluation="models" in config,
+        base=" or ".join(sorted(set(summary.baselines.values()))),
         opening=sentence.partition(": ")[0],
         rest=sentence.partition(": ")[2],
         tiles=_tiles(summary),
