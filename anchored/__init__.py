@@ -6,6 +6,7 @@ from anchored.export import export
 from anchored.metrics import energy, smooth_ece
 from anchored.protocols import Predict, Prediction, direct, k_random, one_random, transduction
 from anchored.references import Anchoring, ReferenceSet
+from anchored.robustness import effective_robustness
 from anchored.runs import Run, load, save
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "anchored_loss",
     "corrupt",
     "direct",
+    "effective_robustness",
     "energy",
     "export",
     "fold",

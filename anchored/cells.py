@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 
 import torch
 from torch import Tensor
 
 from anchored import corruptions
 from anchored.data import limit as limited_positions
-from anchored.data.base import Images
+from anchored.data.base import Images, Listing, Options
+from anchored.data.decode import Source, decode
 from anchored.rows import Cell
 
 CORRUPTION_SEED = 0  # the corrupted images are the same for every run, whatever its seed
@@ -83,3 +85,63 @@ def suites(
 
 def _positions(images: Images, limit: int | None) -> Tensor:
     return torch.arange(len(images)) if limit is None else limited_positions(images, limit, seed=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Streamed(CellImages):
+    """A cell whose images are decoded when they are asked for, so that memory does not grow with their number.
+
+    listing: where the pictures are; `index` are rows of it, in ascending order. change: from decoded images and their
+    rows to those of the cell (a corruption), or None. left_out gathers the rows of images that could not be read:
+    they come out of no part. With `options.strict` they raise InputError.
+    """
+
+    listing: Listing
+    options: Options
+    change: Callable[[Tensor, Tensor], Tensor] | None = None
+    left_out: set[int] = field(default_factory=set)
+
+    def parts(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        stream = iter(self.listing.pictures(self.index.numpy()))
+        for positions in torch.arange(len(self)).split(size):
+            kept, images = self.decoded(positions, islice(stream, len(positions)))
+            if len(kept):
+                yield kept, images
+
+    def decoded(self, positions: Tensor, pictures: Iterable[Source]) -> tuple[Tensor, Tensor]:
+        """Those of `positions` that can be read, and their images (uint8)."""
+        rows = self.index[positions]
+        found = decode(pictures, len(rows), self.options, name=lambda number: self.listing.called(int(rows[number])))
+        self.left_out.update(set(rows.tolist()) - set(rows[found.kept].tolist()))
+        images = found.images if self.change is None else self.change(found.images, rows[found.kept])
+        return positions[found.kept], images
+
+
+def streamed(
+    cell: Cell,
+    listing: Listing,
+    labels: Tensor,
+    index: Tensor,
+    options: Options,
+    *,
+    change: Callable[[Tensor, Tensor], Tensor] | None = None,
+    source: str | None = None,
+) -> Streamed:
+    """The rows `index` (int64, ascending) of `listing`, with `labels` (int64, one each), as a cell."""
+
+    def take(positions: Tensor) -> Tensor:
+        order = positions.argsort()
+        kept, images = made.decoded(positions[order], listing.pictures(index[positions[order]].numpy()))
+        return images[torch.tensor([kept.tolist().index(each) for each in positions.tolist() if each in kept])]
+
+    made = Streamed(cell, labels, index, take, source, listing=listing, options=options, change=change)
+    return made
+
+
+def change(name: str, severity: int, *, exact: bool = True) -> Callable[[Tensor, Tensor], Tensor]:
+    """From images and their rows to the same images corrupted, each by its row."""
+
+    def corrupt(images: Tensor, rows: Tensor) -> Tensor:
+        return corruptions.corrupt(images, name, severity, seed=CORRUPTION_SEED, index=rows.numpy(), exact=exact)
+
+    return corrupt

@@ -12,7 +12,7 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
-from anchored import cli_corrupt, cli_export, cli_train
+from anchored import cli_corrupt, cli_evaluate, cli_export, cli_train
 from anchored.errors import InputError, Stopped, TrainingError
 
 
@@ -55,6 +55,7 @@ def parser() -> ArgumentParser:
     )
     commands.add_subcommand("train", cli_train.train_parser(), help="train one classifier and save it as a run")
     commands.add_subcommand("corrupt", cli_corrupt.corrupt_parser(), help="corrupted copies of a data set")
+    commands.add_subcommand("evaluate", cli_evaluate.evaluate_parser(), help="evaluate runs and library models; report")
     commands.add_subcommand("report", _report_parser(), help="draw the report of a comparison again")
     commands.add_subcommand("predict", _predict_parser(), help="predict images with a run")
     commands.add_subcommand("export", cli_export.export_parser(), help="write a run as .onnx or .pt2")
@@ -64,8 +65,11 @@ def parser() -> ArgumentParser:
 
 
 def _report_parser() -> ArgumentParser:
-    p = ArgumentParser(description="Draw the report of a comparison again, from its rows and scores.")
-    p.add_argument("folder", help="folder of a comparison")
+    p = ArgumentParser(description="Draw a report again from rows and scores, of one folder or of several together.")
+    p.add_argument(
+        "sources", nargs="+", help="folders of comparisons or evaluations, runs in them, or rows.jsonl files"
+    )
+    p.add_argument("--out", type=str, help="folder of the report (the first source's own, if it is the only one)")
     return p
 
 
@@ -82,10 +86,10 @@ def _predict_parser() -> ArgumentParser:
 def _report(flags: Namespace, command: str) -> None:
     from anchored.report import write_report
 
-    folder = Path(flags.folder)
-    if not (folder / "rows.jsonl").is_file():
-        raise InputError(f"{folder} is not a finished comparison: it has no rows.jsonl.")
-    print(write_report(folder))
+    sources = [Path(source) for source in flags.sources]
+    if flags.out is None and (len(sources) > 1 or not sources[0].is_dir()):
+        raise InputError("a report of several folders, or of a file, needs --out, the folder to write it to.")
+    print(write_report(flags.out or sources[0], sources))
 
 
 def _predict(flags: Namespace, command: str) -> None:
@@ -103,6 +107,7 @@ def _doctor(flags: Namespace, command: str) -> None:
 COMMANDS = {
     "compare": cli_train.run_compare,
     "train": cli_train.run_train,
+    "evaluate": cli_evaluate.evaluate,
     "corrupt": cli_corrupt.run_corrupt,
     "report": _report,
     "predict": _predict,

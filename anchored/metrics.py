@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.fft import dct
-from scipy.special import bdtr, logsumexp
+from scipy.special import bdtr, betaincinv, logsumexp
 
 from anchored.errors import InputError
 
@@ -216,6 +216,18 @@ def mcnemar(a_correct: ArrayLike, b_correct: ArrayLike) -> float:
     _same_length("a_correct", a, "b_correct", b)
     only_a, only_b = int(np.sum(a > b)), int(np.sum(b > a))
     return min(1.0, 2.0 * float(bdtr(min(only_a, only_b), only_a + only_b, 0.5)))
+
+
+def clopper_pearson(hits: int, n: int, *, level: float = 0.95) -> tuple[float, float]:
+    """The exact interval of a share of which `hits` of `n` were seen: (low, high), fractions (Clopper & Pearson 1934).
+
+    Raises InputError for hits outside [0, n], n below 1 or a level outside (0, 1).
+    """
+    if not 0 <= hits <= n or n < 1 or not 0.0 < level < 1.0:
+        raise InputError(f"hits lie in [0, n], n is at least 1, level in (0, 1); got {hits}, {n}, {level}.")
+    tail = (1 - level) / 2
+    low = 0.0 if hits == 0 else float(betaincinv(hits, n - hits + 1, tail))
+    return low, 1.0 if hits == n else float(betaincinv(hits + 1, n - hits, 1 - tail))
 
 
 class _Smoother:

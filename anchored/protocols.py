@@ -26,11 +26,13 @@ class Prediction:
 
     logits: [B, C]. std: [B, C], unbiased standard deviation over references of the softmax, or None for one
     reference. energy: [B], -logsumexp(logits), larger for anomalies (over K references: their mean energy).
+    disagreement: [B], the share of references whose arg-max differs from that of `logits`, or None for one.
     """
 
     logits: Tensor
     energy: Tensor
     std: Tensor | None = None
+    disagreement: Tensor | None = None
 
     @property
     def probs(self) -> Tensor:
@@ -124,7 +126,10 @@ def k_random(
         if tempering == "amp":
             mean = mean / (1 + logits.sigmoid().std(0).mean(-1, keepdim=True).exp())
         energy = -logits.logsumexp(-1).mean(0)
-        return Prediction(mean, energy, probs.std(0) if k > 1 else None)
+        if k == 1:
+            return Prediction(mean, energy)
+        disagreement = (logits.argmax(-1) != mean.argmax(-1)).float().mean(0)
+        return Prediction(mean, energy, probs.std(0), disagreement)
 
     return Predict(net, predict, "k_random", k, tempering)
 

@@ -75,6 +75,16 @@ def check_parts(
     return names, tuple(notes)
 
 
+def check_range(where: str, labels: Tensor, classes: Sequence[str] | None) -> None:
+    """Raise InputError for labels below 0 or, where there are class names, beyond them, and for no images."""
+    if not len(labels):
+        raise InputError(f"{where}: there are no images.")
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or (classes is not None and high >= len(classes)):
+        allowed = "0 or more" if classes is None else f"0 to {len(classes) - 1}, as there are {len(classes)} classes"
+        raise InputError(f"{where}: labels are {allowed}; there is {low if low < 0 else high}.")
+
+
 def some(items: Sequence[object]) -> str:
     """The first three items in words and how many more there are."""
     first = ", ".join(str(item) for item in items[:3])

@@ -16,7 +16,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from anchored.data.base import Data, Listing, Options, place, title
-from anchored.data.checks import assemble, check_parts, integer_labels
+from anchored.data.checks import assemble, check_parts, check_range, integer_labels
 from anchored.data.decode import Decoded, check_memory, fit_arrays
 from anchored.data.splits import stratified
 from anchored.errors import InputError
@@ -230,3 +230,32 @@ def _range(values: NDArray[np.generic]) -> str:
     if np.isnan(values).any():
         return f" with {int(np.isnan(values).sum()):,} NaN"
     return f" from {values.min():.6g} to {values.max():.6g}"
+
+
+def whole(path: str) -> Listing:
+    """The test part, or the training part where there is none; labels are -1 where the file has none.
+
+    Raises InputError for labels outside the classes.
+    """
+    where = f"npz:{path}"
+    with _open(path, where) as file:
+        pairs = (*TEST_KEYS, *TRAIN_KEYS)
+        keys = _pair(file, pairs) or next((pair for pair in pairs if pair[0] in file.files), None)
+        if keys is None:
+            raise InputError(f"{where}: images are in x_test or test_images; found {', '.join(file.files) or 'none'}.")
+        count = _shape(path, keys[0], where)[0]
+        labels, names = torch.full((count,), -1), None
+        if keys[1] in file.files:
+            labels = integer_labels(_read(file, keys[1], where), count, f"{where}, {keys[1]}")
+            names = _names(_read(file, "classes", where)) if "classes" in file.files else None
+            check_range(where, labels, names)
+    classes = names or tuple(map(str, range(int(labels.max()) + 1)))
+    return Listing(
+        title(path),
+        labels,
+        classes,
+        f"all {count:,} images of {keys[0]}",
+        (),
+        pictures=lambda wanted: _images(path, keys[0], where, wanted),
+        called=lambda row: f"{keys[0]} image {row}",
+    )

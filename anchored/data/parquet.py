@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Listing, Options, place, title
-from anchored.data.checks import assemble, check_parts, integer_labels, same_classes
+from anchored.data.checks import assemble, check_parts, check_range, integer_labels, same_classes
 from anchored.data.decode import Decoded, decode
 from anchored.data.splits import stratified
 from anchored.errors import InputError
@@ -228,3 +228,23 @@ def _column(file: pq.ParquetFile, names: tuple[str, ...], what: str, path: Path)
         if name in found:
             return name
     raise InputError(f"{path}: the {what} column is named {' or '.join(names)}; the columns are {', '.join(found)}.")
+
+
+def whole(path: str) -> Listing:
+    """The test part, or everything where there is none, not decoded; labels are -1 where there is no such column.
+
+    Raises InputError for labels outside the classes.
+    """
+    where = f"parquet:{path}"
+    train_files, test_files, _ = find(path)
+    files = test_files or train_files
+    count = sum(_rows(files))
+    labels, names = torch.full((count,), -1), None
+    if any(column in pq.read_schema(file).names for file in files for column in LABEL_COLUMNS):
+        labels, names = _labels(files, where)
+        check_range(where, labels, names)
+    classes = names or tuple(map(str, range(int(labels.max()) + 1)))
+    name = title(str(files[0]) if len(files) == 1 else path.split(",")[-1])
+    how = f"all {count:,} rows of {', '.join(file.name for file in files[:4])}"
+    called = _namer(files, np.arange(count))
+    return Listing(name, labels, classes, how, (), pictures=lambda wanted: _pictures(files, wanted), called=called)

@@ -101,9 +101,9 @@ def corruption_chart(summary: Summary, benchmark: str) -> Picture | None:
     first = next(method for method in summary.methods if any((method, name) in table for name in names))
     names.sort(key=lambda name: (table.get((first, name), math.nan), name))
     styles = looks(summary)
-    height = 0.95 + 0.235 * len(names) + 0.2 * math.ceil(len(summary.methods) / 2)
+    height = 0.95 + 0.235 * len(names) + 0.2 * _legend_lines(summary)
     figure, (axis,) = canvas(height)
-    figure.subplots_adjust(left=0.36, right=0.97, top=1 - (0.2 + 0.2 * math.ceil(len(summary.methods) / 2)) / height,
+    figure.subplots_adjust(left=0.36, right=0.97, top=1 - (0.2 + 0.2 * _legend_lines(summary)) / height,
                            bottom=0.52 / height)  # fmt: skip
     for row, name in enumerate(names):
         found = [table[method, name] for method in summary.methods if (method, name) in table]
@@ -135,7 +135,7 @@ def reliability_chart(summary: Summary, scores: Scores) -> Picture | None:
     if not places:
         return None
     styles, spoken = looks(summary), []
-    lines = math.ceil(len(summary.methods) / 2)
+    lines = _legend_lines(summary)
     height = 2.75 + 0.2 * lines
     figure, axes = canvas(height, 1, 2, sharey=True)
     figure.subplots_adjust(left=0.11, right=0.97, top=1 - (0.45 + 0.2 * lines) / height,
@@ -277,13 +277,21 @@ def _line(axis: Axes, curve: list[dict[str, float]], key: str, look: Look, dash:
         axis.plot(x, y, color=look.colour, linestyle=dash, linewidth=width, **marker)  # type: ignore[arg-type]
 
 
+def _legend_columns(summary: Summary) -> int:
+    return 2 if max(map(len, summary.methods)) <= 22 else 1  # what fits side by side
+
+
+def _legend_lines(summary: Summary) -> int:
+    return math.ceil(len(summary.methods) / _legend_columns(summary))
+
+
 def _legend(figure: Figure, summary: Summary, styles: Mapping[str, Look]) -> None:
     handles = [
         Line2D([], [], color=styles[m].colour, marker=styles[m].marker, linestyle=styles[m].dash,
-               markeredgecolor=PAPER, linewidth=1.6, label=m)
+               markeredgecolor=PAPER, linewidth=1.6, label=m if len(m) <= 48 else f"{m[:47]}…")
         for m in summary.methods
     ]  # fmt: skip
-    figure.legend(handles=handles, loc="upper left", ncols=2, labelcolor="linecolor", borderaxespad=0.1,
+    figure.legend(handles=handles, loc="upper left", ncols=_legend_columns(summary), labelcolor="linecolor", borderaxespad=0.1,
                   handlelength=2.0, columnspacing=1.5, labelspacing=0.25, bbox_to_anchor=(0.02, 1.0))  # fmt: skip
 
 

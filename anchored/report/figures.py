@@ -173,8 +173,10 @@ def spread(positions: Sequence[float], heights: Sequence[float], low: float, hig
 
 
 def short(method: str) -> str:
-    """A method's name on two or three lines, for a direct label."""
-    return method.replace("masking-", "masking\n").replace(", ", "\n")
+    """A method's name on two or three lines, for a direct label; what is too long for its place is cut."""
+    lines = method.replace("masking-", "masking\n").replace(", ", "\n").split("\n")
+    lines = [line.rpartition(":")[2] for line in lines]  # of a library's model, its own name
+    return "\n".join(line if len(line) <= 13 else f"{line[:12]}…" for line in lines[:4])
 
 
 def label_ends(axis: Axes, ends: Mapping[str, tuple[float, float]], styles: Mapping[str, Look]) -> None:

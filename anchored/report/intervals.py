@@ -16,16 +16,18 @@ from anchored.rows import Row
 DRAWS = 1000
 
 
-def summarise(rows: Iterable[Row], out: str | Path | None = None, *, seed: int = 0) -> Summary:
+def summarise(
+    rows: Iterable[Row], out: str | Path | None = None, *, seed: int = 0, baseline: str | None = None
+) -> Summary:
     """Per method and headline measure: mean, spread and count over seeds, and the difference from standard.
 
     Means over corruptions count only the cells that every run compared has; notes name the others. With two
     seeds or more each difference gets Student's t interval over the per-seed differences. With `out`, the
     comparison folder (OUT/runs/RUN/scores/*.parquet), it also gets a paired bootstrap interval over test images,
-    drawn with `seed`. Raises InputError when there are no rows, when they come from several data sets, or when a
-    score file is damaged.
+    drawn with `seed`. baseline: the run that all others are compared with, instead of the standard method. Raises
+    InputError when there are no rows, when they come from several data sets, or when a score file is damaged.
     """
-    summary = headline(rows)
+    summary = headline(rows, baseline)
     return summary if out is None else with_intervals(summary, read_scores(summary, Path(out)), seed=seed)
 
 

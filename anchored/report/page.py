@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from PIL import Image
 
-from anchored.errors import InputError
-from anchored.files import read_json, write_text
+from anchored import summaries
+from anchored.files import write_text
 from anchored.report.charts import charts, per_corruption
+from anchored.report.extras import extras
 from anchored.report.figures import VARIABLES, draw, inline, looks
 from anchored.report.intervals import with_intervals
+from anchored.report.paper import beside
+from anchored.report.pictures import disputes, thumbnails
+from anchored.report.places import gather
 from anchored.report.scores import read_scores
 from anchored.report.summary import METRIC_NAMES, Delta, Measure, Summary, anomaly_key, headline, shift_key
 from anchored.report.tables import (
@@ -34,9 +34,8 @@ from anchored.report.tables import (
     verdict_on,
 )
 from anchored.report.verdict import judged_method, verdict
-from anchored.rows import read_rows
 
-THUMBNAIL = 64  # pixels: larger examples are shrunk to this, so that a page stays small
+SUMMARY_METRICS = ("top1_mean", "mce", "smooth_ece_mean", "auroc_mean")
 PURPOSES = {"accuracy": "Accuracy", "calibration": "Calibration", "anomalies": "Anomalies"}
 OUTCOMES = {"better": "better", "worse": "worse", "unclear": "no clear change", "unknown": "no interval"}
 
@@ -53,23 +52,27 @@ class Tile:
     outcome: str
 
 
-def write_report(out: str | Path) -> Path:
-    """Write OUT/report.html, table.md, table.csv and figures/*.svg from a comparison folder; the page's path.
+def write_report(out: str | Path, sources: Sequence[str | Path] = ()) -> Path:
+    """Write OUT/report.html, table.md, table.csv and figures/*.svg; the page's path.
 
-    Reads OUT/rows.jsonl, and where they exist config.json, runs/RUN/scores/*.parquet, runs/RUN/metrics.jsonl and
-    thumbnails.npz. The same folder gives the same bytes. Raises InputError when there are no rows or a file is
-    damaged.
+    sources: what the report is of (see `places.gather`); by default the comparison or evaluation folder OUT itself.
+    Reads rows.jsonl, and where they exist config.json, runs/RUN/scores/*.parquet, runs/RUN/metrics.jsonl,
+    thumbnails.npz and disagreements.npz. The same sources give the same bytes. Raises InputError when there are no
+    rows or a file is damaged.
     """
     out = Path(out)
-    path = out / "rows.jsonl"
-    if not path.exists():
-        raise InputError(f"a report is drawn from rows.jsonl; {out} holds none. Give a comparison's folder.")
-    config = _config(out)
-    summary = headline(read_rows(path))
-    scores = read_scores(summary, out)
+    places = gather([*sources] or [out])
+    config = places.config
+    rows = list(places.rows)
+    if not any(row.metric in SUMMARY_METRICS for row in rows):
+        rows += summaries.rows(rows, config.get("baseline"))
+    summary = headline(rows, config.get("baseline"))
+    scores = read_scores(summary, places.runs)
     summary = with_intervals(summary, scores)
-    pictures = draw(charts(summary, scores, _curves(summary, out)), out)
+    pictures = draw(charts(summary, scores, _curves(summary, places.runs)), out)
     sentence = verdict(summary)
+    classes = len(config.get("data", {}).get("classes", ())) if isinstance(config.get("data"), dict) else 0
+    numbers, warnings = beside(summary, rows, classes)
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -83,6 +86,8 @@ def write_report(out: str | Path) -> Path:
         style=Markup((Path(__file__).parent / "report.css").read_text(encoding="utf-8")),
         summary=summary,
         verdict=sentence,
+        evaluation="models" in config,
+        base=" or ".join(sorted(set(summary.baselines.values()))),
         opening=sentence.partition(": ")[0],
         rest=sentence.partition(": ")[2],
         tiles=_tiles(summary),
@@ -98,7 +103,12 @@ def write_report(out: str | Path) -> Path:
         },
         figures=[(picture, Markup(inline(picture))) for picture in pictures],
         corruptions=_corruptions(summary),
-        thumbnails=_thumbnails(out),
+        thumbnails=thumbnails(places.folders[0]),
+        disputes=disputes(summary, places.folders[0], places.runs),
+        paper=numbers,
+        paper_warnings=warnings,
+        extras=extras(summary, places.runs),
+        commands=[_command(each) for each in places.configs if _command(each)],
         swatch={method: f"var({VARIABLES[look.colour]})" for method, look in looks(summary).items()},
         outcomes=OUTCOMES,
         details=_details(config, summary),
@@ -111,24 +121,11 @@ def write_report(out: str | Path) -> Path:
     return out / "report.html"
 
 
-def _config(out: Path) -> dict[str, Any]:
-    path = out / "config.json"
-    if not path.exists():
-        return {}
-    try:
-        config = read_json(path)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path} is not JSON: {error}.") from error
-    if not isinstance(config, dict):
-        raise InputError(f"{path} must hold one JSON object; got a {type(config).__name__}.")
-    return config
-
-
-def _curves(summary: Summary, out: Path) -> dict[tuple[str, int], list[dict[str, float]]]:
+def _curves(summary: Summary, runs: Mapping[str, Path]) -> dict[tuple[str, int], list[dict[str, float]]]:
     """The training log of each run; a line cut off by a crash is left out."""
     found = {}
     for key, run in sorted(summary.runs.items()):
-        path = out / "runs" / run / "metrics.jsonl"
+        path = runs[run] / "metrics.jsonl"
         records = []
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
             try:
@@ -276,59 +273,17 @@ def _corruptions(summary: Summary) -> list[dict[str, Any]]:
     return found
 
 
-def _thumbnails(out: Path) -> list[tuple[str, str, int]]:
-    """Example images: cell, one strip of them as a data URI, how many. Of a corruption, its highest severity."""
-    path = out / "thumbnails.npz"
-    if not path.exists():
-        return []
-    try:
-        with np.load(path) as archive:
-            strips = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is not an archive of uint8 images: {error}.") from error
-    worst: dict[str, str] = {}
-    for name in strips:
-        stem, _, severity = name.rpartition("-")
-        stem, level = (stem, int(severity)) if stem and severity.isdigit() else (name, 0)
-        if stem not in worst or level > int(worst[stem].rpartition("-")[2] or 0):
-            worst[stem] = name
-    order = sorted(worst.values(), key=lambda name: (name != "clean", name))
-    return [(_cell_words(name), _strip(strips[name]), len(strips[name])) for name in order if len(strips[name])]
-
-
-def _cell_words(name: str) -> str:
-    """`c-gaussian_noise-5` as words."""
-    stem, _, severity = name.rpartition("-")
-    if not (stem and severity.isdigit()):
-        return name
-    benchmark, _, corruption = stem.rpartition("-")
-    return f"{corruption.replace('_', ' ')}, severity {severity}" + (f" ({benchmark})" if benchmark else "")
-
-
-def _strip(images: np.ndarray[Any, np.dtype[np.uint8]]) -> str:
-    """Images [n, H, W, 3] side by side as a PNG data URI, a pixel apart."""
-    tiles = [Image.fromarray(image) for image in images]
-    if max(images.shape[1:3]) > THUMBNAIL:
-        scale = THUMBNAIL / max(images.shape[1:3])
-        size = max(1, round(images.shape[2] * scale)), max(1, round(images.shape[1] * scale))
-        tiles = [tile.resize(size, Image.Resampling.LANCZOS) for tile in tiles]
-    width, height = tiles[0].size
-    strip = Image.new("RGBA", ((width + 1) * len(tiles) - 1, height))
-    for place, tile in enumerate(tiles):
-        strip.paste(tile, (place * (width + 1), 0))
-    buffer = io.BytesIO()
-    strip.save(buffer, format="PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+def _command(config: Mapping[str, Any]) -> str:
+    command = config.get("command", "")
+    return " ".join(map(str, command)) if isinstance(command, list) else str(command)
 
 
 def _details(config: Mapping[str, Any], summary: Summary) -> dict[str, Any]:
     """What was run: command, data, versions, settings, runs."""
     special = ("command", "versions", "data", "config_hash")
-    command = config.get("command", "")
     data, versions = config.get("data"), config.get("versions")
     data = data if isinstance(data, dict) else {"name": data or summary.data}
     return {
-        "command": " ".join(map(str, command)) if isinstance(command, list) else str(command),
         "config_hash": str(config.get("config_hash", "")),
         "data": _pairs({key: value for key, value in data.items() if key != "notes"}),
         "notes": [str(note) for note in data.get("notes") or ()],

@@ -69,10 +69,11 @@ class Scores:
     missing: tuple[str, ...]  # score files that the rows call for and the folder lacks
 
 
-def read_scores(summary: Summary, out: Path) -> Scores:
-    """Read every score file under `out` that a headline measure needs, one cell at a time.
+def read_scores(summary: Summary, out: Path | Mapping[str, Path]) -> Scores:
+    """Read every score file that a headline measure needs, one cell at a time.
 
-    Raises InputError, naming the file, where one is not a table of scores.
+    out: the comparison's folder, or the folder of each run. Raises InputError, naming the file, where one is not a
+    table of scores.
     """
     influences: dict[tuple[str, int, str], Influence] = {}
     reliability: dict[tuple[str, str], Floats] = {}
@@ -83,9 +84,10 @@ def read_scores(summary: Summary, out: Path) -> Scores:
         first = seed == min(s for name, s in summary.runs if name == method)
         cells = sorted({cell for m in measures for cell in m.cells}, key=lambda cell: (cell.kind, cell.name))
         own = {measure.key: Influence() for measure in measures}
-        clean = _read(out, run, Cell("clean"), [])
+        where = run_folder(out, run)
+        clean = read_cell(where, run, Cell("clean"), [])
         for cell in cells:
-            table = _read(out, run, cell, missing)
+            table = read_cell(where, run, cell, missing)
             concerned = [measure for measure in measures if cell in measure.cells]
             if table is None or (cell.kind == "anomaly" and clean is None):
                 for measure in concerned:
@@ -118,8 +120,17 @@ def _population(cell: Cell) -> str:
     return "clean" if cell.corruption is not None or cell.kind == "id" else cell.name
 
 
-def _read(out: Path, run: str, cell: Cell, missing: list[str]) -> dict[str, NDArray[Any]] | None:
-    path = out / "runs" / run / "scores" / f"{cell.name}.parquet"
+def run_folder(out: Path | Mapping[str, Path], run: str) -> Path:
+    """The folder of a run: under the comparison's folder `out`, or as `out` says."""
+    return out / "runs" / run if isinstance(out, Path) else out[run]
+
+
+def read_cell(where: Path, run: str, cell: Cell, missing: list[str]) -> dict[str, NDArray[Any]] | None:
+    """The scores of a cell in the run's folder `where`; None, and its name in `missing`, where there are none.
+
+    Raises InputError for a file that is not a table of scores.
+    """
+    path = where / "scores" / f"{cell.name}.parquet"
     if not path.exists():
         missing.append(f"runs/{run}/scores/{cell.name}.parquet")
         return None

@@ -150,11 +150,12 @@ class Summary:
         return found
 
 
-def headline(rows: Iterable[Row]) -> Summary:
+def headline(rows: Iterable[Row], baseline: str | None = None) -> Summary:
     """Per method and headline measure: mean, spread and count over seeds, and the difference from standard.
 
-    A mean over corruptions counts only the cells that every run compared has; a note names the others. Where a
-    number occurs twice, the later row counts. Raises InputError when there are no rows or they come from
+    baseline: the run whose method all others are compared with, instead of the standard one; a name of no run counts
+    for none. A mean over corruptions counts only the cells that every run compared has; a note names the others.
+    Where a number occurs twice, the later row counts. Raises InputError when there are no rows or they come from
     several data sets.
     """
     rows = list(rows)
@@ -167,13 +168,16 @@ def headline(rows: Iterable[Row]) -> Summary:
     counts: dict[Value, tuple[int, int]] = {}
     runs: dict[tuple[str, int], str] = {}
     kinds: dict[str, str] = {}
+    twice: dict[tuple[str, int], str] = {}
     for row in rows:
         method = name[_identity(row)]
         key = (method, row.seed, Cell(row.benchmark, row.corruption, row.severity, _kind(row)), row.metric)
         values[key], counts[key] = float(row.value), (row.n, row.n_other)
+        if (other := runs.get((method, row.seed), row.run)) != row.run:
+            twice[method, row.seed] = f"{other} and {row.run}"
         runs[method, row.seed], kinds[method] = row.run, row.method
     methods = tuple(sorted(kinds, key=lambda method: (_method_order(kinds[method]), method)))
-    notes: list[str] = []
+    notes = [f"{both} are both {method}, seed {seed}: the latter counts" for (method, seed), both in twice.items()]
     measures = _measures(values, notes)
     bare = Summary(
         data=datasets[0],
@@ -182,7 +186,7 @@ def headline(rows: Iterable[Row]) -> Summary:
         measures=measures,
         stats={},
         deltas={},
-        baselines=_baselines(methods, kinds),
+        baselines=_baselines(methods, kinds, next((m for (m, _), run in runs.items() if run == baseline), None)),
         values=values,
         runs=runs,
         kinds=kinds,
@@ -225,19 +229,31 @@ def _identity(row: Row) -> tuple[object, ...]:
 
 
 def _namer(rows: list[Row]) -> dict[tuple[object, ...], str]:
-    """A name for each identity: the variant, and whatever sets it apart from others of the same variant."""
+    """A name for each identity: the variant, and what it takes to tell it from others of the same variant."""
     names = {}
     identities = {_identity(row): row.variant for row in rows}
     for identity, variant in identities.items():
         same = [other for other, its in identities.items() if its == variant]
-        differing = [i for i in range(1, len(identity)) if len({other[i] for other in same}) > 1]
-        parts = [f"{_DISTINGUISHING[i - 1]} {identity[i]}".replace("_", " ") for i in differing]
-        names[identity] = ", ".join([variant, *parts])
+        chosen: list[int] = []
+        for i in range(1, len(identity)):  # an attribute that goes along with those before it says nothing new
+            if len({tuple(o[j] for j in (*chosen, i)) for o in same}) > len(
+                {tuple(o[j] for j in chosen) for o in same}
+            ):
+                chosen.append(i)
+        names[identity] = ", ".join([variant, *(_words(_DISTINGUISHING[i - 1], identity[i]) for i in chosen)])
     return names
 
 
-def _baselines(methods: tuple[str, ...], kinds: Mapping[str, str]) -> dict[str, str]:
-    """The standard method each other one is compared with: the one with the same additions, or the only one."""
+def _words(attribute: str, value: object) -> str:
+    if attribute == "model":
+        return str(value)
+    return f"{attribute} {value}".replace("_", " ")
+
+
+def _baselines(methods: tuple[str, ...], kinds: Mapping[str, str], chosen: str | None) -> dict[str, str]:
+    """What each method is compared with: the chosen one, or the standard one with the same additions, or the only."""
+    if chosen is not None:
+        return {method: chosen for method in methods if method != chosen}
     standards = [method for method in methods if kinds[method] == "standard"]
     found = {}
     for method in methods:

@@ -98,9 +98,10 @@ def print_table(summary: Summary, console: Console) -> None:
 
     compared = delta_methods(summary)
     first = max(len(label) for label in ["method", *summary.methods, *map(_delta_label, compared)])
+    first = min(first, max(20, console.width // 2))  # longer names are broken into lines
     for block in _blocks(summary, console.width - first - 2):
         table = Table(box=box.ASCII2 if plain else box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        table.add_column("method", no_wrap=True)
+        table.add_column("method", max_width=first, overflow="fold")
         for measure in block:
             table.add_column(clean(_heading(measure)), justify="right", no_wrap=True)
         for method in summary.methods:
