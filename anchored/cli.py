@@ -60,7 +60,7 @@ def parser() -> ArgumentParser:
     commands.add_subcommand("predict", _predict_parser(), help="predict images with a run")
     commands.add_subcommand("export", cli_export.export_parser(), help="write a run as .onnx or .pt2")
     commands.add_subcommand("import", cli_export.import_parser(), help="a released checkpoint of the paper as a run")
-    commands.add_subcommand("doctor", ArgumentParser(), help="what this machine and installation can do")
+    commands.add_subcommand("doctor", _doctor_parser(), help="what this machine and installation can do")
     return top
 
 
@@ -70,6 +70,12 @@ def _report_parser() -> ArgumentParser:
         "sources", nargs="+", help="folders of comparisons or evaluations, runs in them, or rows.jsonl files"
     )
     p.add_argument("--out", type=str, help="folder of the report (the first source's own, if it is the only one)")
+    return p
+
+
+def _doctor_parser() -> ArgumentParser:
+    p = ArgumentParser(description="Versions, devices, arithmetic, memory and the data that is there.")
+    p.add_argument("--root", help="folder of downloaded data sets ($ANCHORED_DATA, else ~/.cache/anchored)")
     return p
 
 
@@ -101,7 +107,7 @@ def _predict(flags: Namespace, command: str) -> None:
 def _doctor(flags: Namespace, command: str) -> None:
     from anchored.doctor import doctor
 
-    doctor()
+    doctor(flags.root)
 
 
 COMMANDS = {

@@ -85,6 +85,7 @@ def _training_flags(p: ArgumentParser) -> None:
         "mirrored image is another class)",
     )
     add("--set", nargs="+", default=[], help="any other field of the recipe, as NAME=VALUE")
+    add("--train-limit", type=int, help="at most this many training images (seeded, stratified)")
     add("--val-fraction", type=float, default=0.0, help="part of the training data held out for validation")
     add("--select", default="last", help="the network of the last epoch, or of the best by accuracy on that part")
     add("--label-noise", type=float, default=0.0, help="part of the training labels changed to another class")
@@ -129,10 +130,10 @@ def _settings(flags: Namespace, *, limit: int | None = None, **values: Any) -> A
     from anchored.recipes import recipe
 
     given: dict[str, Any] = {name: flags[name] for name in ("epochs", "batch_size", "lr", "alpha", "augmentation")}
-    train_limit = None
+    train_limit = flags.train_limit
     if flags.smoke:
         given["epochs"] = given["epochs"] or SMOKE["epochs"]
-        train_limit, limit = SMOKE["train_limit"], limit or SMOKE["limit"]
+        train_limit, limit = train_limit or SMOKE["train_limit"], limit or SMOKE["limit"]
     name = flags.recipe or ("cpu_quick" if flags.weights == "none" else "finetune")
     given |= _assignments(flags.set, given)
     same = {field.name for field in dataclasses.fields(Comparison)} - {"recipe", "train_limit", "limit", *values}

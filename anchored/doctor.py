@@ -2,21 +2,56 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import shutil
+from pathlib import Path
 
 import torch
 
+from anchored.data.cifar import ARCHIVES
+from anchored.data.decode import machine_memory
 from anchored.devices import has_bfloat16
+from anchored.named import ANOMALIES, SHIFTS, root_of
 from anchored.runs import versions
 
+EXTRAS = {
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "hf": ("transformers", "datasets"),
+    "tensorboard": ("tensorboard",),
+}
 
-def doctor() -> None:
-    """Print versions, devices, bfloat16 and threads."""
+
+def doctor(root: str | None = None) -> None:
+    """Print versions, optional packages, devices, bfloat16, memory and the data that is there.
+
+    root: folder of downloaded data (None: $ANCHORED_DATA, else ~/.cache/anchored).
+    """
     for name, version in versions().items():
-        print(f"{name:14} {version}")
-    print(f"{'cores':14} {os.cpu_count()} ({torch.get_num_threads()} threads used; set OMP_NUM_THREADS to change)")
-    devices = ["cpu"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+        _line(name, version)
+    for extra, packages in EXTRAS.items():
+        missing = [package for package in packages if importlib.util.find_spec(package) is None]
+        _line(f"[{extra}]", "installed" if not missing else f"not installed: pip install 'anchored[{extra}]'")
+    _line("cores", f"{os.cpu_count()} ({torch.get_num_threads()} threads used; set OMP_NUM_THREADS to change)")
+    _line("memory", f"{machine_memory() / 2**30:.1f} GiB; images may take half of it (--memory-limit)")
+    devices = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+    if torch.backends.mps.is_available():
+        devices.append("mps")
     for name in devices:
         device = torch.device(name)
         label = torch.cuda.get_device_name(device) if device.type == "cuda" else "processor"
-        print(f"{name:14} {label}; bfloat16 arithmetic: {'yes' if has_bfloat16(device) else 'no, float32 is used'}")
+        arithmetic = "bfloat16" if has_bfloat16(device) else "float32 (no bfloat16 arithmetic)"
+        _line(name, f"{label}; trains in {arithmetic}")
+    place = root_of(root)
+    _line("data", f"{place}: {', '.join(_found(place)) or 'nothing yet'}")
+    _line("disk", f"{shutil.disk_usage(Path.cwd()).free / 2**30:.1f} GiB free in this folder")
+
+
+def _found(place: Path) -> list[str]:
+    """The data sets by name whose files are below `place`."""
+    places = {name: (archive.file, archive.folder) for name, archive in ARCHIVES.items()} | SHIFTS | ANOMALIES
+    return [name for name, paths in places.items() if any((place / path).exists() for path in paths)]
+
+
+def _line(name: str, text: str) -> None:
+    print(f"{name:14} {text}")
