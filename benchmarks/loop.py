@@ -2,8 +2,8 @@
 
 What the training loop adds to its forward, backward and optimiser passes, and what anchoring adds to it: the recipe
 `cifar_resnet18` (ResNet-18, batches of 128) for a few steps, standard and anchored, against bare steps of the same
-network on a batch that is there already. Processor seconds of this process, in turns; medians with quartiles. Expect: loop at most 5 % of
-the time, anchored step at most 1.03 (docs/benchmarks.md has a run with its machine).
+network on a batch that is there already. Processor seconds of this process, in turns; medians with quartiles. Expect:
+loop at most 5 % of the time, anchored step at most 1.03 (docs/benchmarks.md has a run with its machine).
 """
 
 from __future__ import annotations
