@@ -81,7 +81,7 @@ def _doctor_parser() -> ArgumentParser:
 
 def _predict_parser() -> ArgumentParser:
     p = ArgumentParser(description="Predict images with a run.")
-    p.add_argument("run", help="folder of a run")
+    p.add_argument("run", help="folder of a run, or a Hub repository user/name")
     p.add_argument("images", nargs="+", help="image files")
     p.add_argument("--protocol", default="one_random", help="one_random, k_random or transduction")
     p.add_argument("--k", type=int, default=10, help="references of k_random")

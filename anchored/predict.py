@@ -15,7 +15,7 @@ from anchored.runs import load
 
 
 def predict_files(run: Path, paths: Sequence[str], *, protocol: str, k: int, as_json: bool) -> None:
-    """Print class, confidence, spread over references and energy of each image, on stdout.
+    """Print class, confidence, spread over references, energy and anomaly flag of each image, on stdout.
 
     Raises InputError, before predicting, where the run or an image cannot be read.
     """
@@ -31,6 +31,7 @@ def predict_files(run: Path, paths: Sequence[str], *, protocol: str, k: int, as_
     prediction = loaded.predict(images, protocol=protocol, k=k)
     confidence, best = prediction.probs.max(1)
     std = prediction.std.mean(1) if prediction.std is not None else None
+    limit = loaded.anomaly
     results = [
         {
             "image": path,
@@ -38,6 +39,7 @@ def predict_files(run: Path, paths: Sequence[str], *, protocol: str, k: int, as_
             "confidence": round(float(confidence[i]), 4),
             "std": None if std is None else round(float(std[i]), 5),
             "energy": round(float(prediction.energy[i]), 4),
+            "anomaly": None if limit is None else bool(prediction.energy[i] > limit.energy),
         }
         for i, path in enumerate(paths)
     ]
@@ -45,9 +47,14 @@ def predict_files(run: Path, paths: Sequence[str], *, protocol: str, k: int, as_
         for result in results:
             print(json.dumps(result, ensure_ascii=False))
         return
-    table = Table(caption="std: spread over references (k_random). energy: larger for anomalies.")
+    flagged = f"anomaly: {limit}" if limit else "anomaly: this run has no threshold"
+    table = Table(caption=f"std: spread over references (k_random). energy: larger for anomalies. {flagged}.")
     for column in results[0]:
         table.add_column(column, overflow="fold")
     for result in results:
-        table.add_row(*("-" if value is None else str(value) for value in result.values()))
+        table.add_row(*("-" if value is None else _word(value) for value in result.values()))
     Console().print(table)
+
+
+def _word(value: object) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)

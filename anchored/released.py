@@ -26,7 +26,6 @@ from anchored.models import create
 from anchored.preprocess import Preprocess
 from anchored.recipes import RECIPES, recipe
 from anchored.references import ReferenceSet
-from anchored.train import RunConfig
 from anchored.weights import first_line
 
 # The release normalises both CIFAR sets with these.
@@ -77,7 +76,7 @@ def import_released(
     classes = next((value.shape[0] for key, value in reversed(state.items()) if key.endswith("bias")), 0)  # the head's
     net, preprocess = _network(name, classes, state, checkpoint)
     recipe_name = "cifar_resnet18" if name == "resnet18" else f"imagenet_{name.partition(':')[2]}"
-    config = RunConfig(method, name, recipe(recipe_name if recipe_name in RECIPES else "finetune"), 0)
+    config = runs.RunConfig(method, name, recipe(recipe_name if recipe_name in RECIPES else "finetune"), 0)
     train, reference_set, names = _references(data, root, references, preprocess, classes)
     runs.save(
         folder,

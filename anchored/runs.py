@@ -19,7 +19,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from anchored import protocols
+from anchored import hub, protocols
+from anchored.anomaly import AnomalyThreshold
 from anchored.config import RunConfig, build
 from anchored.core import Anchored
 from anchored.data.base import Images
@@ -47,6 +48,7 @@ class Run:
     classes: tuple[str, ...]
     folder: Path
     info: dict[str, Any]
+    anomaly: AnomalyThreshold | None = None
 
     def predictor(self, protocol: str = "one_random", *, k: int = 10, seed: int = 0) -> Predict:
         """This run under an inference protocol; the standard method has none and is called directly.
@@ -73,6 +75,15 @@ class Run:
         device = next(self.net.parameters()).device
         return self.predictor(protocol, k=k, seed=seed)(x.to(device))
 
+    def push_to_hub(
+        self, repo_id: str, *, private: bool = False, message: str | None = None, token: str | None = None
+    ) -> str:
+        """Upload this run to the Hugging Face Hub as `repo_id` (user/name), for `load(repo_id)`; its address.
+
+        token: that of `hf auth login` by default. Raises InputError where the Hub refuses or cannot be reached.
+        """
+        return hub.push(self, repo_id, private=private, message=message, token=token)
+
 
 def _as_uint8(images: Shown, preprocess: Preprocess) -> Tensor:
     if isinstance(images, Image.Image):
@@ -97,11 +108,14 @@ def save(
     classes: Sequence[str],
     references: ReferenceSet | None,
     train: Images,
+    *,
+    anomaly: AnomalyThreshold | None = None,
     **info: Any,
 ) -> None:
     """Write a run to `folder`; `run.json` comes last, so a folder that has it is complete.
 
-    Of the references it keeps the indices, their mean and at most 1,000 of the images, as uint8.
+    Of the references it keeps the indices, their mean and at most 1,000 of the images, as uint8. anomaly: from
+    `anchored.anomaly.anomaly_threshold`, for the flags of `predict`.
     """
     folder = Path(folder)
     state = {name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}
@@ -125,15 +139,21 @@ def save(
         "stems": list(net.stems) if isinstance(net, Anchored) else [],
         "references": len(references) if references is not None else 0,
         "parameters": sum(parameter.numel() for parameter in net.parameters()),
+        "anomaly": dataclasses.asdict(anomaly) if anomaly is not None else None,
         **info,
         "versions": versions(),
     }
     write_json(folder / "run.json", description)
 
 
-def load(folder: str | os.PathLike[str]) -> Run:
-    """The run in `folder`, ready to predict. Raises InputError where it is not a complete run."""
-    folder = Path(folder)
+def load(folder: str | os.PathLike[str], *, revision: str | None = None) -> Run:
+    """The run in `folder`, or in the Hugging Face Hub repository of that name (user/name), ready to predict.
+
+    revision: of the repository. Raises InputError where there is no such run, or not a complete one.
+    """
+    name, folder = os.fspath(folder), Path(folder)
+    if not folder.exists() and hub.REPOSITORY.fullmatch(name):
+        folder = hub.fetch(name, revision)
     if not (folder / "run.json").is_file():
         raise InputError(f"{folder} is not a run: it has no run.json (a run folder is written by compare or train).")
     info = read_json(folder / "run.json")
@@ -150,7 +170,8 @@ def load(folder: str | os.PathLike[str]) -> Run:
         references = ReferenceSet.from_images(
             preprocess(stored["images"]), indices=stored["indices"][stored["stored"]], mean=stored["mean"]
         )
-    return Run(config, net.eval(), references, preprocess, tuple(info["classes"]), folder, info)
+    anomaly = AnomalyThreshold(**info["anomaly"]) if info.get("anomaly") else None
+    return Run(config, net.eval(), references, preprocess, tuple(info["classes"]), folder, info, anomaly)
 
 
 def run_config(values: dict[str, Any]) -> RunConfig:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from anchored import runs
+from anchored.anomaly import anomaly_threshold
 from anchored.checkpoints import Checkpoints
 from anchored.comparison import Comparison, without_effect
 from anchored.config import RunConfig, build, reference_set
@@ -77,14 +78,17 @@ def train_run(
     chosen = history[-1]
     if config.select == "best":
         chosen = max(history, key=lambda line: (line["validation_top1"], -line["epoch"]))
+    references = reference_set(config, train_set, prepared.preprocess)
+    threshold = anomaly_threshold(net, references, prepared.preprocess, validation=prepared.validation, train=train_set)
     runs.save(
         folder,
         config,
         net.to("cpu"),
         prepared.preprocess,
         prepared.data.classes,
-        reference_set(config, train_set, prepared.preprocess),
+        references,
         train_set,
+        anomaly=threshold,
         data=prepared.data.name,
         train_size=len(train_set),
         split=prepared.data.split,

@@ -10,7 +10,7 @@ from anchored import Anchored, ReferenceSet, Run, load, runs
 from anchored.data.base import ImageSet
 from anchored.preprocess import Preprocess
 from anchored.recipes import recipe
-from anchored.train import RunConfig, build
+from anchored.runs import RunConfig, build
 
 CLASSES = ("cat", "dog", "löwe", "emu")
 
