@@ -59,7 +59,9 @@ class Work:
             self.printed = now
             left = (now - self.started) * max(0.0, self.total - self.skipped - self.done) / max(self.done, 1e-9)
             share = (self.skipped + self.done) / max(self.total, 1e-9)
-            self.console.print(f"[{min(share, 1):4.0%}] {note} | {clock(left)} left", highlight=False, markup=False)
+            self.console.print(
+                f"[{min(share, 1):4.0%}] {note} | {clock(left)} left", highlight=False, markup=False, soft_wrap=True
+            )
 
 
 def clock(seconds: float) -> str:
