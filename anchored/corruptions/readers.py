@@ -95,7 +95,7 @@ class Archive:
     _classes: tuple[str, ...] | None = field(default=None, repr=False)
     _positions: Tensor | None = field(default=None, repr=False)
     _order: dict[str, int] | None = field(default=None, repr=False)
-    _expected: list[tuple[str, int]] = field(default_factory=list, repr=False)
+    _expected: list[str] = field(default_factory=list, repr=False)
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
         return iter((name, severity) for name in self.names for severity in self.severities)
