@@ -132,7 +132,7 @@ def _shape(path: str, key: str, where: str) -> tuple[int, ...]:
         raise InputError(f"{where}: the array {key} cannot be read: {error}") from error
     if dtype != np.uint8:
         raise InputError(f"{where}, {key}: images are uint8 from 0 to 255; got {dtype}.")
-    _rgb(np.empty((0, *shape[1:]), np.uint8), f"{where}, {key}")
+    _rgb(np.broadcast_to(np.uint8(0), shape), f"{where}, {key}")  # of this shape without its memory
     if 0 in shape[1:]:
         raise InputError(f"{where}, {key}: images of shape {list(shape[1:])} have no pixels.")
     return shape
