@@ -241,9 +241,9 @@ def planned(settings: Assessment, sets: Sequence[TestSet], size: int, interpolat
         nothing = ImageSet(torch.zeros((0, 1, 1, 3), dtype=torch.uint8), torch.zeros(0, dtype=torch.int64))
         crops = photos.load(Data(sets[0].listing.name, nothing, nothing, ()), size)
         cell = Cell("photos", kind="anomaly")
-        index = torch.arange(min(len(crops), settings.limit or len(crops)))
         one = TestSet("photos", "anomaly", sets[0].listing, sets[0].target)
-        found.append(Planned(cell, len(index), one, partial(cells.plain, cell, crops.subset(index))))
+        count = min(len(crops), settings.limit or len(crops))
+        found.append(Planned(cell, count, one, partial(cells.plain, cell, crops, settings.limit)))
     return found
 
 

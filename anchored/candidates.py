@@ -177,7 +177,7 @@ def _library(
         notes.append(f"{spec} has random weights (--weights none): its accuracy is that of guessing")
     mean, std = given.mean or model.mean, given.std or model.std
     if mean is None or std is None:
-        mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+        mean, std = mean or (0.0, 0.0, 0.0), std or (1.0, 1.0, 1.0)
         notes.append(f"{spec} says no mean and std: it gets pixels in [0, 1] (--mean and --std change that)")
     size = given.image_size or model.image_size
     if size is None:

@@ -1,0 +1,147 @@
+"""Evaluation against bare forward passes: ResNet-18 at 32 px, corrupted images from disk and made on the fly.
+
+    python benchmarks/evaluate.py [--n 20000] [--turns 3]
+
+Per turn, one after another: bare forward passes over the images as batches that are ready in memory; `evaluate` of a
+folder in the layout of CIFAR-10-C, scores written; `evaluate` with the corruptions generated. The images are those of
+--data (CIFAR-10's test set), five severities of corruptions of c. Then the peak memory of evaluating a folder of n
+and of 4n images, each in a process of its own, with a network that costs nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+from torch import nn
+
+from anchored import data as sources
+from anchored.assessment import Assessment, TestSet, planned
+from anchored.cells import CORRUPTION_SEED
+from anchored.classmap import target
+from anchored.corruptions import corrupt, readers
+from anchored.data.base import ImageSet, Options
+from anchored.evaluate import evaluate, write_scores
+from anchored.models import resnet18
+from anchored.preprocess import Preprocess
+from anchored.protocols import direct
+from anchored.testsets import array_listing, held, rows_of, whole
+
+NAMES = ("gaussian_noise", "shot_noise", "motion_blur", "zoom_blur", "snow", "fog", "brightness", "contrast",
+         "elastic_transform", "pixelate", "jpeg_compression", "defocus_blur", "glass_blur", "frost", "impulse_noise",
+         "speckle_noise", "gaussian_blur", "spatter", "saturate")  # fmt: skip
+SEVERITIES = (1, 2, 3, 4, 5)
+BATCH = 64
+PREPROCESS = Preprocess(32, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+
+
+def stored(folder: Path, images: ImageSet) -> None:
+    """The images corrupted, in the layout of CIFAR-10-C."""
+    np.save(folder / "labels.npy", np.tile(images.labels.numpy(), len(SEVERITIES)))
+    for name in NAMES:
+        done = [corrupt(images.images.numpy(), name, s, seed=CORRUPTION_SEED) for s in SEVERITIES]
+        np.save(folder / f"{name}.npy", np.concatenate(done))
+
+
+def run(net: nn.Module, one: TestSet, on: tuple[str, ...], out: Path) -> float:
+    """Seconds to evaluate every corrupted cell and write its scores."""
+    start = time.perf_counter()
+    for each in planned(Assessment(models=("resnet18",), on=on), [one], 32, "bilinear", 1.0):
+        if each.cell.kind == "shift":
+            scores = evaluate({"m": direct(net)}, each.make(), PREPROCESS, device=torch.device("cpu"))
+            write_scores(out / f"{each.cell.name}.parquet", scores["m"])
+    return time.perf_counter() - start
+
+
+def bare(net: nn.Module, batches: list[torch.Tensor], times: int) -> float:
+    """Seconds of the forward passes alone, the batches being ready."""
+    start = time.perf_counter()
+    with torch.inference_mode():
+        for _ in range(times):
+            for x in batches:
+                net(x)
+    return time.perf_counter() - start
+
+
+def speed(images: ImageSet, turns: int) -> None:
+    net = resnet18(10).eval().to(memory_format=torch.channels_last)
+    classes = [str(number) for number in range(10)]
+    listing = array_listing("images", images.images.numpy(), images.labels.numpy(), classes)
+    chosen = target("images", classes, {"m": classes})
+    batches = [PREPROCESS(part) for part in images.images.split(BATCH)]
+    cells = len(NAMES) * len(SEVERITIES)
+    ratios: dict[str, list[float]] = {"disk": [], "made": []}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "c"
+        folder.mkdir()
+        stored(folder, images)
+        disk = TestSet("c", "shift", listing, chosen, readers.read_archive(folder))
+        made = TestSet("clean", "id", listing, chosen)
+        bare(net, batches, 1)
+        for _ in range(turns):
+            base = bare(net, batches, cells)
+            seconds = {"disk": run(net, disk, ("clean",), Path(name)), "made": run(net, made, ("c",), Path(name))}
+            for kind, value in seconds.items():
+                ratios[kind].append(value / base)
+            count = cells * len(images)
+            print(
+                f"bare {base:.1f} s, disk {seconds['disk']:.1f} s, generated {seconds['made']:.1f} s ({count:,} images)"
+            )
+    print(f"wall time over bare forward passes, median of {turns} ({cells * len(images):,} images):")
+    print(f"  read from disk {median(ratios['disk']):.3f}x, generated {median(ratios['made']):.3f}x")
+
+
+def peak(n: int) -> None:
+    """Evaluate a folder of n images with a network that costs nothing; print the peak memory in MiB."""
+    net = nn.Sequential(nn.AvgPool2d(32), nn.Flatten(), nn.Linear(3, 10)).eval()
+    with tempfile.TemporaryDirectory() as name:
+        from PIL import Image
+
+        content = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+        Image.fromarray(content).save(Path(name) / "one.jpg")
+        for label in range(10):
+            folder = Path(name) / "set" / str(label)
+            folder.mkdir(parents=True)
+            for number in range(n // 10):
+                os.link(Path(name) / "one.jpg", folder / f"{number:06}.jpg")
+        listing = whole(f"folder:{name}/set")
+        chosen = target("set", listing.classes, {"m": listing.classes})
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        for each in planned(Assessment(models=("m",)), [TestSet("set", "shift", listing, chosen)], 32, "bilinear", 1.0):
+            evaluate({"m": direct(net)}, each.make(), PREPROCESS, device=torch.device("cpu"))
+        after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"peak memory, folder of {n:,} images: {after:.0f} MiB ({after - before:.0f} MiB above the start)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--n", type=int, default=20_000, help="images in all cells together")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--data", default="cifar10")
+    parser.add_argument("--root")
+    parser.add_argument("--peak", type=int, help="only the memory of a folder of so many images")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if arguments.peak:
+        return peak(arguments.peak)
+    listing = sources.listing(arguments.data, part="test", root=arguments.root)
+    each = -(-arguments.n // (len(NAMES) * len(SEVERITIES)))
+    images, _, _ = held(listing, rows_of(listing, each, listing.labels), Options(32))
+    speed(images, arguments.turns)
+    for n in (5_000, 20_000):
+        subprocess.run([sys.executable, __file__, "--peak", str(n)], check=True)
+    print(f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}, one thread")
+
+
+if __name__ == "__main__":
+    main()
