@@ -48,7 +48,7 @@ def run(recipe: str, method: str, processes: int, data: Path, out: Path, options
     flags = ["train", "--data", f"folder:{data}", "--stream", "--workers", "1", "--recipe", recipe]
     flags += ["--model", f"torchvision:{model}", "--image-size", str(size), "--method", method, "--epochs", "1"]
     flags += ["--batch-size", str(options.batch), "--train-limit", str(options.batch * options.steps)]
-    flags += ["--references", "100", "--device", "cpu", "--checkpoint-every", "1e9", "--out", str(out)]
+    flags += ["--device", "cpu", "--checkpoint-every", "1e9", "--out", str(out)]
     command = [sys.executable, "-m", "anchored"]
     if processes > 1:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
