@@ -25,7 +25,15 @@ def digits() -> Data:
 
 
 def test_every_source_is_found_by_its_module_name():
-    assert sources.sources() == ("cifar10", "cifar100", "digits", "folder:PATH", "npz:PATH", "parquet:PATH")
+    assert sources.sources() == (
+        "cifar10",
+        "cifar100",
+        "digits",
+        "folder:PATH",
+        "hf:ID_OR_PATH",
+        "npz:PATH",
+        "parquet:PATH",
+    )
 
 
 @pytest.mark.parametrize(

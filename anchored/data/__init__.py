@@ -55,7 +55,7 @@ def load(
     memory_limit: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Data:
-    """The data set `spec` (digits, parquet:PATH, folder:PATH, npz:PATH, cifar10, cifar100), decoded into memory.
+    """The data set `spec` (digits, parquet:PATH, folder:PATH, npz:PATH, hf:ID_OR_PATH, cifar10 ...), in memory.
 
     The other arguments are those of `anchored.data.base.Options`. Images come out as uint8 [N, size, size, 3].
     Raises InputError, saying the rule and the value, for anything that cannot be trained on.
@@ -140,6 +140,8 @@ def _source(spec: str) -> tuple[Any, str]:
         near = place(spec)
         if spec and os.path.exists(near):
             kind = "folder" if near.is_dir() else {".parquet": "parquet", ".npz": "npz"}.get(near.suffix, "")
+            if any((near / name).is_file() for name in ("state.json", "dataset_dict.json")):
+                kind = "hf"
             if kind:
                 raise InputError(f"data is written KIND:PATH; got the path {spec!r}. Did you mean {kind}:{spec}?")
         raise unknown("data", spec, sources())
