@@ -291,9 +291,17 @@ def _legend(figure: Figure, summary: Summary, styles: Mapping[str, Look]) -> Non
                markeredgecolor=PAPER, linewidth=1.6, label=m if len(m) <= 48 else f"{m[:47]}…")
         for m in summary.methods
     ]  # fmt: skip
-    figure.legend(handles=handles, loc="upper left", ncols=_legend_columns(summary), labelcolor="linecolor",
-                  borderaxespad=0.1, handlelength=2.0, columnspacing=1.5, labelspacing=0.25,
-                  bbox_to_anchor=(0.02, 1.0))  # fmt: skip
+    figure.legend(
+        handles=handles,
+        loc="upper left",
+        ncols=_legend_columns(summary),
+        labelcolor="linecolor",
+        borderaxespad=0.1,
+        handlelength=2.0,
+        columnspacing=1.5,
+        labelspacing=0.25,
+        bbox_to_anchor=(0.02, 1.0),
+    )
 
 
 def _slug(name: str) -> str:
