@@ -37,10 +37,6 @@ class CellImages:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def itself(self) -> CellImages:
-        """For where a cell is made only when it is needed."""
-        return self
-
     def parts(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """(positions, images), `size` images at a time."""
         for positions in torch.arange(len(self)).split(size):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
 import json
 import warnings
 from collections.abc import Iterator
@@ -12,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from rich.console import Console
 
-from anchored import cells, runs
+from anchored import cells, examples, runs
 from anchored import data as sources
 from anchored.cells import CellImages
 from anchored.comparison import Comparison, without_effect
@@ -24,7 +22,7 @@ from anchored.data.base import Data, ImageSet
 from anchored.devices import placed
 from anchored.errors import InputError
 from anchored.evaluate import anomaly_metrics, evaluate, known_metrics, read_scores, write_scores
-from anchored.files import read_json, write_atomic, write_json
+from anchored.files import read_json, write_json
 from anchored.models import create
 from anchored.preprocess import Preprocess
 from anchored.progress import Decoding, Work
@@ -103,6 +101,8 @@ def compare(
             )
             (folder / "checkpoint.pt").unlink(missing_ok=True)
         _evaluate(settings, prepared, configs, planned, out, device, work)
+    first_seed = [config.run for config in configs if config.seed == settings.seeds[0]]
+    examples.store(out, [examples.Shown(c.cell, lambda c=c: c, prepared.data.classes) for c in planned], first_seed)  # type: ignore[misc]
 
     rows = list(_rows(settings, prepared, configs, planned, out))
     write_rows(out / "rows.jsonl", rows)
@@ -204,13 +204,10 @@ def _evaluate(
 ) -> None:
     """Score every run on every cell that has no scores yet."""
     loaded: dict[str, Predict] = {}
-    thumbnails: dict[str, Any] = {}
     for images in planned:
         cell = images.cell
         missing = [config.run for config in configs if not _scores_path(out, config.run, cell).exists()]
         work.skip((len(configs) - len(missing)) * len(images))
-        if cell.severity in (None, 3) and not (out / "thumbnails.npz").exists():
-            thumbnails[cell.name] = images.take(torch.arange(min(8, len(images)))).numpy()
         for name in missing:
             if name not in loaded:
                 run = runs.load(out / "runs" / name)
@@ -225,14 +222,6 @@ def _evaluate(
         )
         for name, values in scores.items():
             write_scores(_scores_path(out, name, cell), values)
-    if thumbnails:
-        stored = io.BytesIO()
-        np.savez_compressed(stored, **thumbnails)
-        write_atomic(out / "thumbnails.npz", lambda path: path.write_bytes(stored.getvalue()))
-    from anchored import examples
-
-    classes, first = prepared.data.classes, [config.run for config in configs if config.seed == settings.seeds[0]]
-    examples.store(out, [examples.Shown(each.cell, each.itself, classes) for each in planned], first)
 
 
 def _scores_path(out: Path, run: str, cell: Cell) -> Path:

@@ -40,9 +40,9 @@ def refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[st
 
 
 def test_bad_flags_are_one_line(data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = ["colour_model:colour", "--data", data, *QUICK]
+    model = ["tiny_model:colour", "--data", data, *QUICK]
     for arguments, message in (
-        (["colour_model:colour"], "--data says where the test images are"),
+        (["tiny_model:colour"], "--data says where the test images are"),
         (["resnet10", "--data", data], "is no folder of a run and no model"),
         ([str(tmp_path), "--data", data], "it has no run.json"),
         ([*model, "--on", "imagenet-q"], "Did you mean 'imagenet-r'"),
@@ -51,8 +51,8 @@ def test_bad_flags_are_one_line(data: str, tmp_path: Path, capsys: pytest.Captur
         ([*model, "--baseline", "nobody"], "--baseline is one of the models or alexnet"),
         ([*model, "--std", "1", "0", "1"], "--std takes three numbers"),
         ([*model, "--weights", "none", "none"], "one value for all models"),
-        (["colour_model:colour", "colour_model:colour", "--data", data, *QUICK], "is given twice"),
-        (["colour_model:colour", "--data", data], "pass --image-size"),
+        (["tiny_model:colour", "tiny_model:colour", "--data", data, *QUICK], "is given twice"),
+        (["tiny_model:colour", "--data", data], "pass --image-size"),
         ([*model, "--on", "isun"], "unknown benchmark 'isun'"),
         ([*model, "--anomalies", "isun", "--root", str(tmp_path / "r")], f"Put it at {tmp_path / 'r' / 'iSUN'}"),
         ([*model, "--on", "imagenet-r", "--root", str(tmp_path / "r")], f"Put it at {tmp_path / 'r' / 'imagenet-r'}"),
@@ -77,7 +77,7 @@ def test_a_torchvision_model_with_random_weights_is_evaluated_and_said_to_guess(
 
 def test_one_class_sets(data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = class_folders(tmp_path / "one", {"red": 4}, side=16)
-    model = ["colour_model:colour", *QUICK]
+    model = ["tiny_model:colour", *QUICK]
     refused([*model, "--data", f"folder:{one}"], "at least 2 classes", capsys, tmp_path)
     refused([*model, "--data", data, "--on", f"folder:{one}"], "at least 2 of its classes", capsys, tmp_path)
     odd = class_folders(tmp_path / "odd", {"moss": 4}, side=16)  # anomalies may well be of one kind
@@ -88,7 +88,7 @@ def test_one_class_sets(data: str, tmp_path: Path, capsys: pytest.CaptureFixture
 def test_labels_out_of_range(data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     images = [encoded(picture(i, 16)) for i in range(6)]
     path = write_parquet(tmp_path / "bad.parquet", images, [0, 1, 2, 3, 0, 1], names=["red", "green", "blue"])
-    model = ["colour_model:colour", "--data", data, *QUICK]
+    model = ["tiny_model:colour", "--data", data, *QUICK]
     refused([*model, "--on", f"parquet:{path}"], "there are 3 classes; there is 3", capsys, tmp_path)
     stored = tmp_path / "c"
     stored.mkdir()
@@ -113,7 +113,7 @@ def test_a_missing_corruption_is_named_and_an_error_where_asked(
     stored.mkdir()
     np.save(stored / "fog.npy", np.zeros((30, 16, 16, 3), np.uint8))
     np.save(stored / "labels.npy", np.tile([0, 0, 1, 1, 2, 2], 5))
-    model = ["colour_model:colour", "--data", data, *QUICK, "--on", f"c:{stored}"]
+    model = ["tiny_model:colour", "--data", data, *QUICK, "--on", f"c:{stored}"]
     main(["evaluate", *model, "--severities", "1", "--out", str(tmp_path / "out")])
     assert "1 of 19 corruptions found in c: fog; missing:" in capsys.readouterr().err
     metrics = {row.metric for row in read_rows(tmp_path / "out" / "rows.jsonl")}
@@ -124,17 +124,17 @@ def test_a_missing_corruption_is_named_and_an_error_where_asked(
 
 
 def test_logits_that_are_no_numbers(data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = ["colour_model:not_a_number", "--data", data, *QUICK]
+    model = ["tiny_model:not_a_number", "--data", data, *QUICK]
     refused(
         model,
-        "colour_model-not_a_number on clean: logits must be numbers; they are NaN",
+        "tiny_model-not_a_number on clean: logits must be numbers; they are NaN",
         capsys,
         tmp_path,
     )
 
 
 def test_anomalies_that_are_the_test_images(data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = ["colour_model:colour", "--data", data, *QUICK, "--anomalies", data]
+    model = ["tiny_model:colour", "--data", data, *QUICK, "--anomalies", data]
     refused(model, "but 3 of its classes are classes of the models", capsys, tmp_path)
     refused([*model, "--exclude-classes", "known"], "all are of excluded classes", capsys, tmp_path)
 
@@ -142,11 +142,11 @@ def test_anomalies_that_are_the_test_images(data: str, tmp_path: Path, capsys: p
 def test_another_evaluation_in_the_folder_is_refused(
     data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["evaluate", "colour_model:colour", "--data", data, *QUICK, "--out", str(tmp_path / "refused")])
+    main(["evaluate", "tiny_model:colour", "--data", data, *QUICK, "--out", str(tmp_path / "refused")])
     (tmp_path / "refused" / "rows.jsonl").unlink()
-    more = ["colour_model:colour", "--data", data, *QUICK]
+    more = ["tiny_model:colour", "--data", data, *QUICK]
     refused([*more, "--limit", "3"], "holds another evaluation", capsys, tmp_path)
-    refused([*more, "--mean", "0.5", "0.5", "0.5"], "another model called colour_model-colour", capsys, tmp_path)
+    refused([*more, "--mean", "0.5", "0.5", "0.5"], "another model called tiny_model-colour", capsys, tmp_path)
 
 
 def test_unreadable_images_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_unreadable_images_are_left_out_and_counted(tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = [
         "evaluate",
-        "colour_model:colour",
+        "tiny_model:colour",
         "--data",
         f"folder:{root}",
         "--part",
@@ -179,7 +179,7 @@ def test_unreadable_images_are_left_out_and_counted(tmp_path: Path) -> None:
         str(out),
     ]
     main(command)
-    assert len(read_scores(out / "runs" / "colour_model-colour" / "scores" / "clean.parquet")["index"]) == 17
+    assert len(read_scores(out / "runs" / "tiny_model-colour" / "scores" / "clean.parquet")["index"]) == 17
     assert {row.n for row in read_rows(out / "rows.jsonl")} == {17}
     notes = json.loads((out / "config.json").read_text())["data"]["notes"]
     assert any("unreadable images, left out: 1: green/001.png" in note for note in notes)

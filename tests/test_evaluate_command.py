@@ -93,7 +93,7 @@ def test_a_shift_is_scored_in_the_classes_it_shares(data: str, tmp_path: Path) -
     main(
         [
             "evaluate",
-            "colour_model:colour",
+            "tiny_model:colour",
             *flags,
             "--classes",
             str(tmp_path / "map.json"),
@@ -129,13 +129,13 @@ def test_stored_corruptions_are_the_generated_ones_and_missing_ones_are_named(da
         np.save(stored / f"{name}.npy", np.concatenate([corrupt(images, name, s, seed=0) for s in range(1, 6)]))
     np.save(stored / "labels.npy", np.tile(labels, 5))
     common = ["--data", f"parquet:{parquet.parent}", "--severities", "2", "5", *QUICK]
-    main(["evaluate", "colour_model:colour", "--on", f"c:{stored}", *common, "--out", str(tmp_path / "disk")])
-    main(["evaluate", "colour_model:colour", "--on", "fog", "contrast", *common, "--out", str(tmp_path / "made")])
+    main(["evaluate", "tiny_model:colour", "--on", f"c:{stored}", *common, "--out", str(tmp_path / "disk")])
+    main(["evaluate", "tiny_model:colour", "--on", "fog", "contrast", *common, "--out", str(tmp_path / "made")])
     for name in ("fog", "contrast"):
         for severity in (2, 5):
             one, other = (
                 read_scores(
-                    tmp_path / where / "runs" / "colour_model-colour" / "scores" / f"{kind}-{name}-{severity}.parquet"
+                    tmp_path / where / "runs" / "tiny_model-colour" / "scores" / f"{kind}-{name}-{severity}.parquet"
                 )
                 for where, kind in (("disk", "c"), ("made", "corruptions"))
             )
@@ -154,7 +154,7 @@ def test_anomalies_of_another_data_set_with_an_exclusion_list(
     data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     odd = folders(tmp_path / "odd", {"red": 4, "green": 5, "blue": 6}, names={"green": "moss", "blue": "sky"})
-    command = ["evaluate", "colour_model:colour", "--data", data, "--anomalies", f"folder:{odd}", *QUICK]
+    command = ["evaluate", "tiny_model:colour", "--data", data, "--anomalies", f"folder:{odd}", *QUICK]
     with pytest.raises(SystemExit) as ended:
         main([*command, "--out", str(tmp_path / "no")])
     assert ended.value.code == 2 and "1 of its classes are classes of the models: red" in capsys.readouterr().err
