@@ -25,6 +25,7 @@ from anchored.report import print_table, summarise, verdict, write_report
 from anchored.rows import Cell, Row, write_rows
 
 # Settings that scores in one folder share: with another one, another folder.
+UNREADABLE = "unreadable images, left out"
 SHARED = ("data", "part", "limit", "strict", "classes")
 
 
@@ -74,7 +75,8 @@ def assess(
             for one in plan:
                 _evaluate(one, group, out, device, work, notes)
     config = read_json(out / "config.json")
-    write_json(out / "config.json", {**config, "data": {**config["data"], "notes": list(dict.fromkeys(notes))}})
+    config["data"]["notes"] = list(dict.fromkeys([*notes, *config["data"]["notes"]]))
+    write_json(out / "config.json", config)
     first, plan = groups[0]
     examples.store(
         out,
@@ -147,7 +149,7 @@ def _evaluate(
         write_scores(scores_path(out, name, one.cell), values)
     if isinstance(images, Streamed) and images.left_out:
         listed = some([images.listing.called(row) for row in sorted(images.left_out)])
-        notes.append(f"{one.cell.name}: unreadable images, left out: {len(images.left_out):,}: {listed}")
+        notes.append(f"{one.cell.name}: {UNREADABLE}: {len(images.left_out):,}: {listed}")
 
 
 def scores_path(out: Path, model: str, cell: Cell) -> Path:
@@ -248,6 +250,7 @@ def _claim(
             if identity["sets"].get(name, there) != there:
                 raise InputError(f"{out} holds scores of other images called {name}. Use another --out.")
         about = {**before["models"], **about}
+        notes = [*notes, *(note for note in before["data"]["notes"] if UNREADABLE in note)]
         identity["sets"] = {**before["sets"], **identity["sets"]}
     elif out.exists() and any(out.iterdir()):
         raise InputError(f"--out {out} is not empty and holds no evaluation. Use an empty or a new folder.")

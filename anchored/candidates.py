@@ -133,9 +133,9 @@ def _run(spec: str, protocol: str, k: int, seed: int, given: Input, device: torc
         "reference_source": config.reference_source if anchored else None,
         "references": info.get("references", 0) if anchored else 0,
         "model": config.model,
-        "weights": "raw",
+        "weights": info.get("weights", "raw"),
         "seed": config.seed,
-        "epoch": config.recipe.epochs,
+        "epoch": info.get("epoch", config.recipe.epochs),
     }
     notes: tuple[str, ...] = ()
     name = run.folder.resolve().name

@@ -167,7 +167,17 @@ def test_unreadable_images_are_left_out_and_counted(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"001\.png is not a readable image"):
         list(streamed(Cell("set"), listing, listing.labels, rows, Options(16, strict=True)).parts(5))
     out = tmp_path / "out"
-    command = ["evaluate", "tiny_model:colour", "--data", f"folder:{root}", "--part", "all", *QUICK, "--out", str(out)]
+    command = [
+        "evaluate",
+        "tiny_model:colour",
+        "--data",
+        f"folder:{root}",
+        "--part",
+        "all",
+        *QUICK,
+        "--out",
+        str(out),
+    ]
     main(command)
     assert len(read_scores(out / "runs" / "tiny_model-colour" / "scores" / "clean.parquet")["index"]) == 17
     assert {row.n for row in read_rows(out / "rows.jsonl")} == {17}

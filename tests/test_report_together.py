@@ -179,8 +179,14 @@ def test_the_papers_numbers_stand_beside_ours_with_what_differs(tmp_path: Path) 
     clean = next(line for line in numbers if (line.method, line.benchmark) == ("standard", "clean"))
     assert clean.paper == 95.15 and clean.table == "1"
     assert {line.benchmark for line in numbers} == {"clean", "c severity 1", "c severity 5"}
-    for text in ("8 epochs, the paper's 200", "recipe cifar, the paper's is cifar_resnet18",
-                 "15 corruptions of c, the paper's 19", "1,000 training images, the paper's 50,000", "c is generated here"):  # fmt: skip
+    differing = (
+        "8 epochs, the paper's 200",
+        "recipe cifar, the paper's is cifar_resnet18",
+        "15 corruptions of c, the paper's 19",
+        "1,000 training images, the paper's 50,000",
+        "c is generated here",
+    )
+    for text in differing:
         assert any(f"standard: {text}" in warning for warning in warnings), text
 
 
