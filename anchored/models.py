@@ -1,4 +1,4 @@
-"""Name -> classifier: three networks for 32 px images, and any model of timm, torchvision or your own."""
+"""Name -> classifier: three networks for 32 px images, any model of timm, torchvision, Hugging Face or your own."""
 
 from __future__ import annotations
 
@@ -135,7 +135,8 @@ class Model:
 def create(
     name: str, num_classes: int, *, weights: str = "none", image_size: int | None = None, seed: int = 0
 ) -> Model:
-    """The classifier `name` with `num_classes` outputs: ours, timm:NAME, torchvision:NAME or package.module:callable.
+    """The classifier `name` with `num_classes` outputs: ours, timm:NAME, torchvision:NAME, hf:NAME (of the Hub, or a
+    folder with its config.json) or package.module:callable.
 
     weights: "none" (initialised under `seed`, without touching the global generator), "default" (the library's
     pretrained ones) or a path to .safetensors, .pt or .pth. Where only the head of the weights has another number
@@ -154,6 +155,8 @@ def create(
             model = _timm(name, rest, num_classes, weights == "default", image_size)
         elif kind == "torchvision" and rest:
             model = _torchvision(name, rest, num_classes, weights == "default", image_size)
+        elif kind == "hf" and rest:
+            model = _hugging_face(name, rest, num_classes, weights == "default", image_size)
         elif rest:
             if weights == "default":
                 raise InputError(f"{name} is your own: it has no default weights; --weights is none or a PATH.")
@@ -175,7 +178,7 @@ def _unknown(name: str) -> InputError:
     found = {"timm": timm.is_model(name), "torchvision": name in models.list_models(module=models)}
     if here := [f"{library}:{name}" for library, has in found.items() if has]:
         return InputError(f"unknown model {name!r}; there is {' and '.join(here)}.")
-    return unknown("model", name, [*OURS, "timm:NAME", "torchvision:NAME", "package.module:callable"])
+    return unknown("model", name, [*OURS, "timm:NAME", "torchvision:NAME", "hf:NAME", "package.module:callable"])
 
 
 def _timm(name: str, rest: str, num_classes: int, pretrained: bool, image_size: int | None) -> Model:
@@ -266,6 +269,52 @@ def _torchvision(name: str, rest: str, num_classes: int, pretrained: bool, image
     )
 
 
+def _hugging_face(name: str, rest: str, num_classes: int, pretrained: bool, image_size: int | None) -> Model:
+    """A classifier of transformers from its configuration; its outputs are objects with `.logits`."""
+    try:
+        from transformers import AutoConfig, AutoModelForImageClassification, ImageProcessingMixin
+    except ImportError as error:
+        raise InputError(f"{name} needs the package transformers: pip install 'anchored[hf]'.") from error
+    make = AutoModelForImageClassification
+    try:
+        with hub_without_waiting():
+            config = AutoConfig.from_pretrained(rest, num_labels=num_classes)
+            if image_size is not None and hasattr(config, "image_size"):
+                config.image_size = image_size if isinstance(config.image_size, int) else [image_size, image_size]
+            if pretrained:
+                net = make.from_pretrained(rest, config=config, ignore_mismatched_sizes=True)
+            else:
+                net = make.from_config(config)
+            try:
+                steps = ImageProcessingMixin.get_image_processor_dict(rest)[0]
+            except OSError:  # a configuration alone
+                steps = {}
+    except Exception as error:  # the hub, the file and the architecture each have their own
+        raise InputError(
+            f"{name} is no image classifier of transformers that can be made here ({first_line(error)}). It is "
+            "hf:USER/NAME on the Hub, or hf:FOLDER with a config.json."
+        ) from error
+    size, crop = _side(steps.get("size")), _side(steps.get("crop_size"))
+    native = getattr(config, "image_size", None) or crop or size
+    return Model(
+        net,
+        name,
+        pretrained,
+        image_size or _side(native),
+        tuple(steps["image_mean"]) if "image_mean" in steps else None,
+        tuple(steps["image_std"]) if "image_std" in steps else None,
+        {2: "bilinear", 3: "bicubic"}.get(steps.get("resample", 2), "bicubic"),
+        crop / size if crop and size and steps.get("do_center_crop", True) else 1.0,
+    )
+
+
+def _side(size: Any) -> int | None:
+    """Pixels in one of the ways image processors write a size."""
+    if isinstance(size, dict):
+        size = size.get("height") or size.get("shortest_edge")
+    return int(size[0]) if isinstance(size, (list, tuple)) else size
+
+
 def _own(module: str, name: str, num_classes: int) -> nn.Module:
     if os.getcwd() not in sys.path:  # a console script has its own folder there instead
         sys.path.insert(0, os.getcwd())
@@ -276,7 +325,7 @@ def _own(module: str, name: str, num_classes: int) -> nn.Module:
         hint = f"Did you mean {near[0]}:{name}? " if near else ""
         raise InputError(
             f"no callable {name!r} in the Python module {module!r} ({type(error).__name__}: {first_line(error)}). "
-            f"{hint}A model is one of {', '.join(OURS)}, timm:NAME, torchvision:NAME or package.module:callable."
+            f"{hint}A model is one of {', '.join(OURS)}, timm:NAME, torchvision:NAME, hf:NAME or module:callable."
         ) from error
     if not callable(found):
         raise InputError(f"{module}:{name} is not callable; it is {type(found).__name__}.")
