@@ -212,7 +212,7 @@ def test_a_browser_asks_for_nothing_beyond_the_page(tmp_path: Path) -> None:
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
              "--disable-component-update", f"--user-data-dir={tmp_path / 'profile'}", f"--log-net-log={log}",
              f"--screenshot={tmp_path / 'page.png'}", "--enable-logging=stderr", "--v=0", page.as_uri()]  # fmt: skip
-    run = subprocess.run([str(CHROMIUM), *flags], capture_output=True, text=True, timeout=90)
+    run = subprocess.run([str(CHROMIUM), *flags], capture_output=True, text=True, timeout=180)
     assert "CONSOLE" not in run.stderr and (tmp_path / "page.png").stat().st_size > 10_000
     html = page.read_text(encoding="utf-8")
     assert not re.search(r"""(?:src|href)=["'](?!#|data:)""", html)
