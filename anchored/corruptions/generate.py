@@ -236,9 +236,8 @@ def _prepare(plan: Plan, listing: Listing) -> None:
         return
     size = len(plan.header()) + len(plan.severities) * plan.count * int(np.prod(plan.shape))
     missing = [name for name in plan.names if not (plan.out / f"{name}.npy").exists()]
-    needed = size * len(missing) - sum(
-        plan.part(name).stat().st_blocks * 512 for name in missing if plan.part(name).exists()
-    )
+    parts = [plan.part(name).stat() for name in missing if plan.part(name).exists()]
+    needed = size * len(missing) - sum(getattr(part, "st_blocks", 0) * 512 for part in parts)
     free = shutil.disk_usage(plan.out).free
     if needed > free:
         raise InputError(
@@ -246,10 +245,10 @@ def _prepare(plan: Plan, listing: Listing) -> None:
             f"{free / 1e9:.3g} GB are free at {plan.out}."
         )
     for name in missing:
-        if not plan.part(name).exists():
-            with open(plan.part(name), "wb") as file:
-                file.write(plan.header())
-                file.truncate(size)
+        # Also where a part is there already: a crash may have cut its beginning off.
+        with open(plan.part(name), "r+b" if plan.part(name).exists() else "wb") as file:
+            file.write(plan.header())
+            file.truncate(size)
 
 
 def _make(plan: Plan, processes: Processes, work: Work) -> None:

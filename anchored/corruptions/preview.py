@@ -20,7 +20,7 @@ from anchored.data.folder import SUFFIXES
 from anchored.errors import InputError
 from anchored.files import write_atomic
 
-CELL = 72  # largest side of a picture on the sheet
+CELL = 64  # largest side of a picture on the sheet
 GAP, LABEL, TOP = 3, 17, 20
 INK, PAPER = (40, 40, 40), (255, 255, 255)
 
