@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from anchored import protocols, runs
+from anchored.augment import parse
 from anchored.classmap import imagenet_classes
 from anchored.core import Anchored, fold
 from anchored.devices import placed
@@ -122,7 +123,7 @@ def _run(spec: str, protocol: str, k: int, seed: int, given: Input, device: torc
     facts: dict[str, Any] = {
         "train_size": info.get("train_size", 0),
         "recipe": config.recipe.name,
-        "augmentation": config.recipe.augmentation,
+        "augmentation": str(parse(config.recipe.policy)),
         "label_noise": info.get("label_noise", 0.0),
         "method": config.method,
         "masked_target": config.masked_target if config.method == "masking" else None,

@@ -25,7 +25,7 @@ def library():
 
 @pytest.fixture
 def build(library):
-    """A function of the seeds of pictures, and columns besides, that makes a split; labels: the seed modulo 3."""
+    """Makes a split of the pictures of some seeds, with the labels seed modulo 3 and columns besides."""
 
     def make(seeds, *, names=NAMES, side=8, columns=("image", "label"), **more):
         kinds = {columns[0]: library.Image(), columns[1]: library.ClassLabel(names=list(names))}
@@ -214,7 +214,7 @@ def test_wrong_columns_labels_and_splits_are_refused(build, save, library):
         ({"train": good, "test": negative}, "test has -1"),
         ({"train": good, "test": text}, "test: labels are integers from 0; column 'label' holds string"),
         ({"train": good, "test": build(range(6), names=("cat", "dog", "fox"))}, "class 2 is 'eel' and 'fox'"),
-        ({"train": good, "test": good.select([])}, "test has no images"),
+        ({"train": good, "test": good.select([])}, "or has a split without rows"),
         ({"fold_1": good, "fold_2": good}, "one split is named train or training; the splits are fold_1, fold_2"),
         ({"train": good.select(range(3))}, "at least 2 images of every class; class 'cat' has 1"),
     ]
@@ -233,10 +233,10 @@ def test_folders_that_were_not_saved_or_not_completely_are_refused(build, save, 
     (arrow,) = (tmp_path / "pets/train").glob("*.arrow")
     whole = arrow.read_bytes()
     arrow.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match="is damaged or not completely copied"):
+    with pytest.raises(InputError, match="is damaged, not completely copied, or"):
         sources.load(spec)
     arrow.unlink()
-    with pytest.raises(InputError, match="is damaged or not completely copied"):
+    with pytest.raises(InputError, match="is damaged, not completely copied, or"):
         sources.load(spec)
     with pytest.raises(InputError, match=f"Did you mean hf:{tmp_path / 'pets'}"):
         sources.load(str(tmp_path / "pets"))
@@ -287,7 +287,8 @@ def test_without_a_network_the_error_comes_at_once_and_says_where_a_copy_can_be_
     ) as raised:
         sources.load("hf:owner/tiny")
     assert str(tmp_path / "cache") in str(raised.value) and "HF_DATASETS_OFFLINE=1" in str(raised.value)
-    assert time.monotonic() - start < 10 and (how == "offline") == library.config.HF_HUB_OFFLINE
+    assert time.monotonic() - start < 10
+    assert library.config.HF_HUB_OFFLINE is (how == "offline")
 
 
 def test_without_a_network_a_copy_in_the_cache_is_used(build, library, monkeypatch, tmp_path):

@@ -242,7 +242,9 @@ def _saved(folder: Path, library: ModuleType, where: str) -> Any:
     try:
         return library.load_from_disk(str(folder))
     except Exception as error:  # what a damaged file raises depends on the place
-        raise InputError(f"{where} is damaged or not completely copied: {_line(error)}.") from error
+        raise InputError(
+            f"{where} is damaged, not completely copied, or has a split without rows: {_line(error)}."
+        ) from error
 
 
 def _from_hub(path: str, library: ModuleType) -> Any:
@@ -263,10 +265,11 @@ def _from_hub(path: str, library: ModuleType) -> Any:
             hint = " A configuration is chosen with hf:ID@CONFIG." if "onfig" in str(error) else ""
             raise InputError(f"{where} cannot be loaded: {_line(error)}.{hint}") from error
         cache = library.config.HF_DATASETS_CACHE
+        wanted = f"{name!r}, {configuration!r}" if configuration else repr(name)
         raise InputError(
             f"{where}: there is no folder {name}, the Hub cannot be reached ({unreachable or _line(error)}) and "
             f"{cache} holds no copy ({_line(error)}). To go on without a network, save it where there is one, "
-            f"datasets.load_dataset({name!r}).save_to_disk(FOLDER), copy FOLDER and pass hf:FOLDER; or copy that "
+            f"datasets.load_dataset({wanted}).save_to_disk(FOLDER), copy FOLDER and pass hf:FOLDER; or copy that "
             f"machine's {cache.name} folder to {cache} (HF_DATASETS_CACHE names another) and set HF_DATASETS_OFFLINE=1."
         ) from error
 
