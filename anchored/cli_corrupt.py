@@ -17,8 +17,10 @@ def corrupt_parser() -> ArgumentParser:
         "(like CIFAR-10-C) or class folders (like ImageNet-C). The same command again goes on where it was interrupted."
     )
     add = p.add_argument
-    choices = "digits, cifar10, cifar100, parquet:PATH, folder:PATH, npz:PATH or hf:ID_OR_PATH"
-    add("data", help=f"{choices}; for --preview an image too")
+    add(
+        "data",
+        help="digits, cifar10, cifar100, parquet:, folder: or npz:PATH, hf:ID_OR_PATH; for --preview an image too",
+    )
     add("--suite", nargs="+", help="c (19; the default), c-mce (15), c-bar (10), or names of corruptions")
     add("--severities", nargs="+", type=str, default=["1-5"], help="like 1-5, or 1 3 5")
     add("--out", type=str, help="folder to write")
