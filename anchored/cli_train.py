@@ -87,7 +87,7 @@ def _training_flags(p: ArgumentParser) -> None:
     add("--set", nargs="+", default=[], help="any other field of the recipe, as NAME=VALUE")
     add("--train-limit", type=int, help="at most this many training images (seeded, stratified)")
     add("--val-fraction", type=float, default=0.0, help="part of the training data held out for validation")
-    add("--select", default="last", help="the network of the last epoch, or of the best by accuracy on that part")
+    add("--select", default="last", help="the network of the last epoch, or of the best by top1 or nll on that part")
     add("--label-noise", type=float, default=0.0, help="part of the training labels changed to another class")
     add("--labels", help="a file of training labels instead of the data's: FILE or FILE:key")
     add("--precision", default="bfloat16", help="bfloat16 (autocast, where the device computes in it) or float32")

@@ -58,8 +58,8 @@ class Comparison:
             raise InputError(
                 f"val-fraction is the part of the training data held out, in [0, 1); got {self.val_fraction}."
             )
-        if self.select == "best" and not self.val_fraction:
-            raise InputError("select best needs a validation split of the training data; val-fraction is 0.")
+        if self.select != "last" and not self.val_fraction:
+            raise InputError(f"select {self.select} needs a validation split of the training data; val-fraction is 0.")
         for name in ("limit", "train_limit", "references", "k", "image_size"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -28,8 +28,8 @@ class RunConfig:
     masked batches out of the running statistics of batch normalisation, which inference on unmasked tuples uses;
     "update" lets them in (as the paper's code does). recalibrate_bn: training images used to estimate those
     statistics again after training, on unmasked tuples; 0 keeps them. references: size of the reference set, None
-    for the whole training set. select: the network of the "last" epoch, or of the "best" by accuracy on the
-    validation split of the training data.
+    for the whole training set. select: the network of the "last" epoch, or of the one with the best
+    "top1" or "nll" on the validation split of the training data.
     """
 
     method: str
@@ -54,7 +54,7 @@ class RunConfig:
             "masked_bn": ("update", "skip"),
             "reference_source": ("set", "batch"),
             "precision": ("bfloat16", "float32"),
-            "select": ("last", "best"),
+            "select": ("last", "top1", "nll"),
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:

@@ -129,19 +129,19 @@ def evaluate(
     }
 
 
-def accuracy(
+def validate(
     predict: Predict, images: Images, preprocess: Preprocess, device: torch.device, team: Team | None = None
-) -> float:
-    """Top-1 in percent; the processes of a team take every size-th image, so each image counts once."""
+) -> dict[str, float]:
+    """top1 (percent) and nll; the processes of a team take every size-th image, so each image counts once."""
     rank, size = (team.rank, team.size) if team else (0, 1)
     index = torch.arange(rank, len(images), size)
-    right, n = 0.0, float(len(index))
+    sums = [0.0, 0.0, float(len(index))]
     for part in index.split(PART):
         scores = score(predict, images.take(part), images.labels[part], part, preprocess, device=device)
-        right += float(scores["correct"].sum())
-    if team:
-        right, n = team.total(right, n)
-    return 100 * right / n
+        sums[0] += float(scores["correct"].sum())
+        sums[1] += float(scores["nll"].sum(dtype=np.float64))
+    right, nll, n = team.total(*sums) if team else sums
+    return {"top1": 100 * right / n, "nll": nll / n}
 
 
 def write_scores(path: Path, scores: Scores) -> None:

@@ -29,7 +29,7 @@ from anchored.data.stream import Streamed
 from anchored.devices import autocast, placed
 from anchored.distributed import Team
 from anchored.errors import Stopped, TrainingError
-from anchored.evaluate import accuracy
+from anchored.evaluate import validate
 from anchored.feed import Feed
 from anchored.files import write_text
 from anchored.order import Order
@@ -60,12 +60,12 @@ def train(
 ) -> nn.Module:
     """Train one run, or go on with it from its newest checkpoint; the trained network, on `device`, in eval mode.
 
-    With an average of the weights (recipe.ema_decay) that average is returned, with config.select = "best" the network
-    of the epoch with the highest validation accuracy. `folder/checkpoints` gets a checkpoint after every epoch, every
-    `checkpoint_every` seconds and on SIGTERM; the last `keep` stay. Writes `folder/metrics.jsonl` (a line an epoch) and
-    `folder/log.jsonl` (starts, steps, checkpoints). team: the processes that train together. `tick(images, note)` hears
-    of progress, `say` of what a user should know, `record` of every epoch's metrics. Raises TrainingError, with the
-    step and the images of the batch, when the loss is not finite, and Stopped on SIGTERM.
+    With an average of the weights (recipe.ema_decay) that average is returned, with config.select = "top1" or "nll" the
+    network of the epoch that was best by it on `validation`. `folder/checkpoints` gets a checkpoint after every epoch,
+    every `checkpoint_every` seconds and on SIGTERM; the last `keep` stay. Writes `folder/metrics.jsonl` (a line an
+    epoch) and `folder/log.jsonl` (starts, steps, checkpoints). team: the processes that train together. `tick(images,
+    note)` hears of progress, `say` of what a user should know, `record` of every epoch's metrics. Raises TrainingError,
+    with the step and the images of the batch, when the loss is not finite, and Stopped on SIGTERM.
     """
     team = team or Team(device)
     device, recipe = team.device, config.recipe
@@ -172,9 +172,11 @@ def train(
                 history.append({"epoch": epoch + 1, "step": step + 1, "lr": recipe.lr_at(step / steps)})
                 history[-1] |= meter.summary() | {"images_per_second": round(speed, 1)}
                 if validation is not None:
-                    top1 = accuracy(predict, validation, preprocess, device, team)
-                    history[-1]["validation_top1"] = top1
-                    improved, best = top1 > best, max(best, top1)
+                    measured = validate(predict, validation, preprocess, device, team)
+                    history[-1] |= {f"validation_{name}": value for name, value in measured.items()}
+                    if config.select != "last":
+                        good = goodness(config.select, history[-1])
+                        improved, best = good > best, max(best, good)
                 if team.main:
                     record(history[-1])
                 meter, epoch_started, epoch_start = Meter(), time.monotonic(), step + 1
@@ -188,7 +190,7 @@ def train(
                     "meter": asdict(meter),
                     "best": best,
                 }
-                if improved and config.select == "best":
+                if improved:
                     checkpoints.save_best({"step": step + 1, "judged": judged.state_dict()})
                 checkpoints.save(state)
                 log.write("checkpoint", step=step + 1)
@@ -202,13 +204,18 @@ def train(
         named = ", ".join(list(feed.failures)[:3])
         say(f"unreadable training images, the next one taken instead: {len(feed.failures):,}: {named}")
     team.wait()
-    if config.select == "best":
+    if config.select != "last":
         judged.load_state_dict(checkpoints.best(device)["judged"])
     if config.recalibrate_bn:
         chosen = torch.randperm(len(images), generator=generator(config.seed, "recalibrate"))[: config.recalibrate_bn]
         with autocast(device, config.precision):
             recalibrate(judged, unmasked(judged, feed, chosen.split(batch), anchoring))
     return judged.eval()
+
+
+def goodness(metric: str, line: dict[str, Any]) -> float:
+    """How good an epoch is by a validation metric: larger is better."""
+    return float(line[f"validation_{metric}"]) * (-1 if metric == "nll" else 1)
 
 
 def compiled(net: nn.Module) -> nn.Module:

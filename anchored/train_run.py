@@ -21,7 +21,7 @@ from anchored.distributed import Team
 from anchored.errors import InputError
 from anchored.prepare import Prepared, claim, prepare, say_notes
 from anchored.progress import Work
-from anchored.train import train
+from anchored.train import goodness, train
 
 TRAINING_COST = 3.0  # a training pass of an image costs about three forward passes
 GPUS = 16  # of the paper's ImageNet runs, for the time that a plan states
@@ -76,8 +76,8 @@ def train_run(
         return
     history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     chosen = history[-1]
-    if config.select == "best":
-        chosen = max(history, key=lambda line: (line["validation_top1"], -line["epoch"]))
+    if config.select != "last":
+        chosen = max(history, key=lambda line: (goodness(config.select, line), -line["epoch"]))
     references = reference_set(config, train_set, prepared.preprocess)
     threshold = anomaly_threshold(net, references, prepared.preprocess, validation=prepared.validation, train=train_set)
     runs.save(
@@ -95,7 +95,7 @@ def train_run(
         label_noise=prepared.label_noise,
         epoch=chosen["epoch"],
         weights="raw" if config.recipe.ema_decay is None else "ema",
-        validation_top1=chosen.get("validation_top1"),
+        validation={name: value for name, value in chosen.items() if name.startswith("validation_")},
         notes=list(prepared.notes),
     )
     Checkpoints(folder / "checkpoints").clear()

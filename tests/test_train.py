@@ -74,7 +74,7 @@ def killed_after(steps: int) -> Any:
         {"ema_decay": 0.9, "ema_steps": 3, "warmup": 0.0},
         {"augmentation": "crop+trivialaugment+mixup", "repeats": 2},
         {"optimiser": "adamw", "accumulate": 2, "clip": 1.0},
-        {"val_fraction": 0.2, "select": "best", "recalibrate_bn": 128},
+        {"val_fraction": 0.2, "select": "nll", "recalibrate_bn": 128},
     ],
 )
 def test_a_run_that_was_cut_off_within_an_epoch_ends_in_the_same_bits(tmp_path: Path, changed: dict[str, Any]) -> None:
@@ -107,18 +107,19 @@ def test_parts_of_a_batch_make_the_step_of_the_whole(tmp_path: Path) -> None:
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
-def test_best_takes_the_epoch_of_the_highest_validation_accuracy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("metric", ["top1", "nll"])
+def test_select_takes_the_epoch_that_was_best_on_the_validation_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metric: str
 ) -> None:
     seen: list[dict[str, torch.Tensor]] = []
-    accuracies = iter([50.0, 70.0, 60.0])
-    given = settings(epochs=3, val_fraction=0.2, select="best")
+    values = iter([50.0, 70.0, 60.0] if metric == "top1" else [0.5, 0.3, 0.4])
+    given = settings(epochs=3, val_fraction=0.2, select=metric)
 
-    def judge(predict: Any, *rest: Any) -> float:
+    def judge(predict: Any, *rest: Any) -> dict[str, float]:
         seen.append({name: value.clone() for name, value in predict.net.state_dict().items()})
-        return next(accuracies)
+        return {metric: next(values)}
 
-    monkeypatch.setattr("anchored.train.accuracy", judge)
+    monkeypatch.setattr("anchored.train.validate", judge)
     net = trained(tmp_path, given)
     assert all(torch.equal(net.state_dict()[name], value) for name, value in seen[1].items())
     assert not all(torch.equal(net.state_dict()[name], value) for name, value in seen[2].items())
@@ -205,7 +206,10 @@ def test_train_writes_a_run_that_predicts_and_replays_from_its_flags(tmp_path: P
     main(["train", *flags, "--out", str(tmp_path / "a")])
     run = runs.load(tmp_path / "a")
     assert run.info["label_noise"] == 0.1 and run.info["weights"] == "ema" and run.config.recipe.clip == 1.0
-    assert run.info["validation_top1"] is not None and not (tmp_path / "a" / "checkpoints").exists()
+    assert (
+        run.info["validation"].keys() == {"validation_top1", "validation_nll"}
+        and not (tmp_path / "a" / "checkpoints").exists()
+    )
     assert any("labels moved to another class" in note for note in run.info["notes"])
     main(["train", "--config", str(tmp_path / "a" / "flags.yaml"), "--out", str(tmp_path / "b")])
     assert (tmp_path / "a" / "model.safetensors").read_bytes() == (tmp_path / "b" / "model.safetensors").read_bytes()
@@ -229,7 +233,8 @@ def test_plan_prints_steps_and_days_and_trains_nothing(
         (["--set", "momentun=1"], "momentum"),
         (["--set", "clip=-1"], "clip"),
         (["--set", "epochs=3", "--epochs", "2"], "given twice"),
-        (["--select", "best"], "needs a validation split"),
+        (["--select", "nll"], "needs a validation split"),
+        (["--select", "best", "--val-fraction", "0.1"], "select is one of last, top1, nll"),
         (["--label-noise", "1.5"], "[0, 1]; got 1.5"),
         (["--labels", "/nowhere.npy"], "/nowhere.npy"),
         (["--keep", "0"], "keep is at least 1"),
@@ -277,7 +282,13 @@ def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
     for a, b in zip(one.net.parameters(), both.net.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
     lines = [json.loads((folder / "metrics.jsonl").read_text()) for folder in (tmp_path / "one", two)]
-    for name in ("loss", "loss_masked", "train_accuracy", "validation_top1"):  # n is exact: nobody counts twice
+    for name in (
+        "loss",
+        "loss_masked",
+        "train_accuracy",
+        "validation_top1",
+        "validation_nll",
+    ):  # n is exact: nobody counts twice
         assert lines[0][name] == pytest.approx(lines[1][name], rel=1e-4), name
     assert lines[0]["loss_masked"] is not None
 
