@@ -11,12 +11,12 @@ from fixtures import ROOT
 from torch import Tensor, nn
 
 from anchored import compatibility
-from anchored.compatibility import CASES, Case, check, hugging_face_cases, table, timm_cases, torchvision_cases
+from anchored.compatibility import check, table
+from anchored.compatibility_cases import CASES, Case, hugging_face_cases, timm_cases, torchvision_cases
 
 TIMM = (
     "byobnet",
     "convnext",
-    "crossvit",
     "efficientnet",
     "mobilenetv3",
     "nfnet",
