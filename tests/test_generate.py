@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from images import class_folders, encoded, picture, write_parquet
 from PIL import Image
 
@@ -45,9 +46,28 @@ def fails(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_arrays_hold_what_corrupt_gives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    main(["corrupt", "digits", "--suite", "fog", "c-bar", "--severities", "2", "4-5", "--seed", "7", "--out", str(out)])
+    main(
+        [
+            "corrupt",
+            "digits",
+            "--suite",
+            "fog",
+            "c-bar",
+            "--severities",
+            "2",
+            "4-5",
+            "--seed",
+            "7",
+            "--limit",
+            "80",
+            "--out",
+            str(out),
+        ]
+    )
     assert capsys.readouterr().out.strip() == str(out / "manifest.json")
-    test = sources.load("digits").test
+    manifest = json.loads((out / "manifest.json").read_text())
+    index = np.array(manifest["images"]["positions"])
+    test = sources.load("digits").test.subset(torch.from_numpy(index))
     names = ("fog", *suite("c-bar", table="cifar"))
     assert sorted(path.name for path in out.iterdir()) == sorted(
         [*(f"{n}.npy" for n in names), "labels.npy", "manifest.json"]
@@ -56,11 +76,10 @@ def test_arrays_hold_what_corrupt_gives(tmp_path: Path, capsys: pytest.CaptureFi
         whole = np.load(out / f"{name}.npy")
         assert whole.dtype == np.uint8 and whole.shape == (3 * len(test), 32, 32, 3)
         for block, severity in zip(np.split(whole, 3), (2, 4, 5), strict=True):
-            np.testing.assert_array_equal(block, corrupt(test.images.numpy(), name, severity, seed=7))
+            np.testing.assert_array_equal(block, corrupt(test.images.numpy(), name, severity, seed=7, index=index))
     labels = np.load(out / "labels.npy")
     assert labels.dtype == np.uint8
     np.testing.assert_array_equal(labels, np.tile(test.labels.numpy(), 3))
-    manifest = json.loads((out / "manifest.json").read_text())
     for name, about in manifest["files"].items():
         content = (out / name).read_bytes()
         assert about == {"md5": hashlib.md5(content).hexdigest(), "bytes": len(content)}
@@ -281,10 +300,10 @@ def test_a_disk_too_small_is_noticed_before_any_work(
 
 @pytest.mark.parametrize("layout", ["arrays", "folder"])
 def test_kill_9_resumes_to_the_same_bytes(layout: str, tmp_path: Path) -> None:
-    request = Request("digits", suite=("gaussian_noise", "spatter", "elastic_transform"), layout=layout, image_size=64)
+    request = Request("digits", suite=("gaussian_noise", "spatter", "elastic_transform"), layout=layout, image_size=48)
     out = tmp_path / "killed"
     command = [sys.executable, "-m", "anchored", "corrupt", "digits", "--suite", *request.suite, "--layout", layout]
-    command += ["--image-size", "64", "--workers", "2", "--out", str(out)]
+    command += ["--image-size", "48", "--workers", "2", "--out", str(out)]
     process = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
     first = out / "gaussian_noise.npy" if layout == "arrays" else out / "gaussian_noise" / "2"
     deadline = time.monotonic() + 300  # a busy machine may take a minute to import torch
