@@ -65,7 +65,7 @@ def _training_flags(p: ArgumentParser) -> None:
     add(
         "--model",
         default="resnet9",
-        help="resnet9, resnet18, wrn40_2, timm:NAME, torchvision:NAME or package.module:callable",
+        help="resnet9, resnet18, wrn40_2, timm:NAME, torchvision:NAME, hf:NAME or package.module:callable",
     )
     add("--weights", default="none", help="none, default (the library's pretrained ones) or a PATH")
     add("--image-size", type=int, help="side in pixels (the model's own, or the data's)")
