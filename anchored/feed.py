@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterator, Sequence
+import signal
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -71,7 +72,7 @@ class Feed:
         )
         self.labels = self.images.labels.to(self.team.device)
 
-    def batches(self, start: int, stop: int) -> Iterator[Batch]:
+    def batches(self, start: int, stop: int) -> Generator[Batch, None, None]:
         """The parts this process takes of steps start..stop, one after another."""
         if isinstance(self.images, Streamed):
             yield from self._decoded(self.images, start, stop)
@@ -120,6 +121,7 @@ class Feed:
             batch_sampler=requests(),
             num_workers=self.workers,
             collate_fn=_collate,
+            worker_init_fn=_deaf,
             multiprocessing_context=_context() if self.workers else None,
         )
         device = self.team.device
@@ -147,6 +149,12 @@ class _Decoding(Dataset[Any]):
         else:
             pixels = self.pictures(image, index, epoch, repeat)
         return request, torch.from_numpy(pixels.copy()), int(self.images.labels[position]), failures
+
+
+def _deaf(worker: int) -> None:
+    # A scheduler's SIGTERM and Ctrl-C reach every process of the group; this one decides when the workers end.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _collate(items: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor, list[str]]:

@@ -11,6 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -127,8 +128,8 @@ def train(
                 loss = anchored_loss(forward, x, y, reference, masked=masked, masked_target=target, criterion=criterion)
             return loss, seen[0]
 
-    batches = feed.batches(start, recipe.epochs * steps)
-    with Termination() as termination:
+    # Closed at once when something stops the loop, so that workers end before the message.
+    with Termination() as termination, closing(feed.batches(start, recipe.epochs * steps)) as batches:
         for step in range(start, recipe.epochs * steps):
             epoch, position = divmod(step, steps)
             optimisers.set_lr(optimiser, recipe.lr_at(step / steps))

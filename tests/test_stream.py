@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +82,32 @@ def test_an_unreadable_training_image_gives_way_to_the_next_and_is_named(folder:
     (root / "test" / "b" / "001.png").write_bytes(b"no picture")
     with pytest.raises(InputError, match=r"001\.png is not a readable image"):
         data.test.take(torch.arange(4))
+
+
+def test_sigterm_to_the_whole_group_saves_and_leaves_no_worker(folder: Path, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "anchored",
+        "train",
+        "--data",
+        f"folder:{folder}",
+        "--stream",
+        "--image-size",
+        "16",
+    ]
+    command += ["--model", "tiny_model:tiny", "--epochs", "2000", "--batch-size", "8", "--out", str(tmp_path / "run")]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, start_new_session=True)
+    log = tmp_path / "run" / "log.jsonl"
+    deadline = time.monotonic() + 300
+    while not (log.exists() and "checkpoint" in log.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 143 and b"which is saved" in errors, errors.decode()
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
 
 
 def test_pictures_of_every_kind_and_size_are_fitted_as_in_memory(tmp_path: Path) -> None:
