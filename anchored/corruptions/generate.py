@@ -111,13 +111,13 @@ def generate(request: Request, out: Path, *, workers: int | None = None, console
     if workers is None:
         workers = cores() if cells * len(rows) > WORTH_PROCESSES else 1
     try:
-        with Processes(workers) as processes, Work(len(rows) * (cells + 1), console) as work:
-            if (out / STATE / STAGED).exists():
-                work.skip(len(rows))
-            staged = stage(listing, rows, options, out / STATE, lambda: work.advance(1, "reading images"))
+        with Processes(workers) as processes:
+            with Work(len(rows), console) as reading:
+                staged = stage(listing, rows, options, out / STATE, lambda: reading.advance(1, "reading images"))
             plan = _plan(request, staged, out)
             _prepare(plan, listing)
-            _make(plan, processes, work)
+            with Work(plan.count * len(plan.names) * len(plan.severities), console) as work:
+                _make(plan, processes, work)
         return _finish(plan, request, listing, staged, about)
     except (InputError, OSError) as error:
         _discard(out, there)
