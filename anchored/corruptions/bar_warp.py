@@ -215,7 +215,7 @@ def _rotations(amount: float) -> list[tuple[float, float]]:
     return [(turn * amount, factor / sum(factors)) for turn, factor in zip(turns, factors, strict=True)]
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=1)  # at 224 px it has 100 MB
 def _rotation_blur(side: int, amount: float, dtype: torch.dtype) -> Tensor:
     """The weighted mean of all rotations as one sparse matrix [side^2, side^2] on spline coefficients."""
     return csr(sum(axis_matrix(*_rotation(side, d), side * side) * f for d, f in _rotations(amount)), dtype)
