@@ -15,6 +15,18 @@ from rich.console import Console
 from anchored import cli_corrupt, cli_evaluate, cli_export, cli_train
 from anchored.errors import InputError, Stopped, TrainingError
 
+# What can be wrong with a place that results are to be written to.
+WRITING = (
+    errno.ENOSPC,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.EDQUOT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ENOENT,
+)
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; exits with 0, 1 (training failed), 2 (bad input), 130 (interrupted) or 143 (SIGTERM)."""
@@ -36,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         _end(errors, "Interrupted. The same command goes on from the last checkpoint.", 130)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT):
+        if error.errno not in WRITING:
             raise
         _end(errors, f"Error: cannot write {error.filename or 'the output'}: {error.strerror}.", 2)
 

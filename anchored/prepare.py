@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
+from torch import nn
 
 from anchored import data as sources
 from anchored import runs
@@ -25,7 +27,9 @@ from anchored.files import read_json, write_json, write_text
 from anchored.models import create
 from anchored.preprocess import Preprocess
 from anchored.progress import Decoding
+from anchored.references import Anchoring
 
+FEW_STEPS = 20
 STATISTICS = 10_000  # streamed images that mean and deviation are taken from, for models without their own
 
 
@@ -90,6 +94,7 @@ def prepare(settings: Comparison, *, strict: bool = False, memory_limit: int | N
     if settings.val_fraction:
         train_set, validation = sources.split(train_set, settings.val_fraction, seed=0)[:2]
     data = dataclasses.replace(data, train=train_set)
+    notes += _few_steps(settings, len(train_set))
     if len(data.classes) < 2:
         raise InputError(f"a classifier needs at least 2 classes; {data.name} has {len(data.classes)}.")
     _check_sizes(settings, len(data.train))
@@ -102,7 +107,8 @@ def prepare(settings: Comparison, *, strict: bool = False, memory_limit: int | N
         mean, std = sources.channel_statistics(shown)
     preprocess = Preprocess(size, tuple(mean), tuple(std), native.interpolation, native.crop)
     # Builds (and, for anchored methods, anchors) the network once, so that a model that cannot be is refused now.
-    notes += create(settings.model, len(data.classes), weights=settings.weights, image_size=size, seed=0).notes
+    model = create(settings.model, len(data.classes), weights=settings.weights, image_size=size, seed=0)
+    notes += model.notes
     for config in {config.method: config for config in settings.run_configs() if config.anchored}.values():
         build(config, len(data.classes), size)
     anomalies = []
@@ -110,7 +116,14 @@ def prepare(settings: Comparison, *, strict: bool = False, memory_limit: int | N
         with Decoding(f"reading {spec}") as progress:
             anomalies.append(sources.load_anomalies(spec, like=data, size=size, progress=progress, **how))
     return Prepared(
-        settings, data, validation, preprocess, tuple(anomalies), label_noise, tuple(notes), _hash(settings, data)
+        settings,
+        data,
+        validation,
+        preprocess,
+        tuple(anomalies),
+        label_noise,
+        tuple(notes),
+        _hash(settings, data, model.net),
     )
 
 
@@ -120,6 +133,26 @@ def _streamed(settings: Comparison, size: int | None, interpolation: str, crop: 
     train, test = (sources.listing(settings.data, part=part, root=settings.root) for part in sources.PARTS)
     images = Streamed.of(train, options, lenient=not strict), Streamed.of(test, options)
     return Data(train.name, *images, train.classes, split=train.split, notes=train.notes)
+
+
+def _few_steps(settings: Comparison, n: int) -> Iterator[str]:
+    """What a run of few steps cannot show, in words."""
+    recipe = settings.recipe
+    steps = n // min(recipe.batch_size, n) * recipe.epochs
+    if steps < FEW_STEPS:
+        yield (
+            f"each run takes only {steps} steps (batches of {min(recipe.batch_size, n)} of {n:,} images): too few to "
+            "learn anything, so the results compare little more than initialisations; use more --epochs or a smaller "
+            "--batch-size"
+        )
+    if "masking" in settings.methods and recipe.alpha > 0:
+        for seed in settings.seeds:
+            plan = Anchoring(recipe.alpha, seed, source="batch", schedule=settings.schedule)
+            if steps <= 1000 and not any(plan.masked(step) for step in range(steps)):
+                yield (
+                    f"none of the {steps} steps of seed {seed} is masked at alpha {recipe.alpha}, so masking is the "
+                    "same as vanilla there; use more steps or --schedule periodic"
+                )
 
 
 def _check_sizes(settings: Comparison, train_size: int) -> None:
@@ -137,8 +170,8 @@ def _check_sizes(settings: Comparison, train_size: int) -> None:
         )
 
 
-def _hash(settings: Comparison, data: Data) -> str:
-    """What identifies a comparison: its settings and the images and labels themselves, wherever they lie."""
+def _hash(settings: Comparison, data: Data, net: nn.Module) -> str:
+    """What identifies a comparison: its settings, the images and labels themselves, wherever they lie, the network."""
     digest = hashlib.blake2b(digest_size=16)
     values = dataclasses.asdict(settings)
     for name in ("data", "root"):
@@ -147,6 +180,10 @@ def _hash(settings: Comparison, data: Data) -> str:
     for part in (data.train, data.test):
         for piece in part.fingerprint():
             digest.update(piece)
+    digest.update(str(net).encode())
+    for name, value in net.state_dict().items():
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
@@ -166,9 +203,8 @@ def claim(folder: Path, prepared: Prepared, command: str, flags: str = "") -> No
         changed = [
             f"{key}: {old.get(key)!r} there, {now!r} here" for key, now in settings.items() if old.get(key) != now
         ]
-        raise InputError(
-            f"{folder} holds other results ({'; '.join(changed) or 'the images differ'}). Use another --out."
-        )
+        what = "; ".join(changed) or "the images, the model or its weights differ"
+        raise InputError(f"{folder} holds other results ({what}). Use another --out.")
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"--out {folder} is not empty and holds no results. Use an empty or a new folder.")
     if flags:

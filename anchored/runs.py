@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import platform
 from collections.abc import Sequence
@@ -119,7 +120,7 @@ def save(
     """
     folder = Path(folder)
     state = {name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}
-    write_atomic(folder / "model.safetensors", lambda path: save_file(state, path))
+    write_atomic(folder / "model.safetensors", lambda path: _save(state, path))
     if references is not None:
         n = len(references)
         kept = torch.arange(n)
@@ -131,7 +132,7 @@ def save(
             "stored": kept,
             "images": train.take(references.indices[kept].cpu()).cpu().contiguous(),
         }
-        write_atomic(folder / "references.safetensors", lambda path: save_file(tensors, path))
+        write_atomic(folder / "references.safetensors", lambda path: _save(tensors, path))
     description = {
         "config": dataclasses.asdict(config),
         "preprocess": dataclasses.asdict(preprocess),
@@ -172,6 +173,15 @@ def load(folder: str | os.PathLike[str], *, revision: str | None = None) -> Run:
         )
     anomaly = AnomalyThreshold(**info["anomaly"]) if info.get("anomaly") else None
     return Run(config, net.eval(), references, preprocess, tuple(info["classes"]), folder, info, anomaly)
+
+
+def _save(tensors: dict[str, Tensor], path: Path) -> None:
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:
+        if "No space left" in str(error):  # the library wraps what the system said
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+        raise
 
 
 def run_config(values: dict[str, Any]) -> RunConfig:

@@ -114,6 +114,53 @@ def test_bad_input_ends_with_one_message_and_nothing_written(
     assert not out.exists()
 
 
+def test_a_changed_model_of_the_same_name_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tiny_model
+    from torch import nn
+
+    arguments = ["compare", *QUICK, "--methods", "standard", "--epochs", "1", "--out", str(tmp_path / "out")]
+    main(arguments)
+    before = tiny_model.tiny
+    monkeypatch.setattr(tiny_model, "tiny", lambda num_classes: nn.Sequential(before(num_classes), nn.Tanh()))
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2 and "the model or its weights differ" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["a file", "below a file"])
+def test_a_place_that_is_no_folder_is_one_message(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("x")
+    out = tmp_path / "file" / ("out" if place == "below a file" else "")
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", *QUICK, "--methods", "standard", "--epochs", "1", "--out", str(out)])
+    assert ended.value.code == 2 and "Error: cannot write" in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == "x"
+
+
+def test_too_few_steps_and_steps_without_a_mask_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(
+        [
+            "compare",
+            *QUICK,
+            "--methods",
+            "standard",
+            "masking",
+            "--epochs",
+            "1",
+            "--train-limit",
+            "200",
+            "--out",
+            str(tmp_path),
+        ]
+    )
+    said = capsys.readouterr().err
+    assert "each run takes only 1 steps" in said and "none of the 1 steps of seed 0 is masked" in said
+
+
 def test_another_comparison_in_the_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["compare", *QUICK, "--methods", "standard", "--epochs", "1", "--out", str(tmp_path / "out")]
     main(arguments)

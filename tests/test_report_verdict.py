@@ -9,6 +9,8 @@ import pytest
 from test_report_folder import HELP, Effect, Plan, build
 
 from anchored.report import summarise, verdict
+from anchored.report.summary import Delta, Measure
+from anchored.report.tables import verdict_on
 from anchored.rows import read_rows
 
 
@@ -38,7 +40,7 @@ def test_help_with_one_seed_gives_the_interval_over_images_and_says_there_is_no_
 
 def test_several_seeds_give_the_spread_over_them(tmp_path: Path) -> None:
     text = sentence(tmp_path, Plan(seeds=(0, 1, 2, 3)))
-    assert "helped" in text and "95 % intervals over 4 seeds" in text
+    assert "better in accuracy" in text and "95 % intervals over 4 seeds" in text
     assert "one seed" not in text and "test images" not in text
 
 
@@ -54,6 +56,28 @@ def test_a_gain_too_small_for_its_seeds_is_no_difference(tmp_path: Path) -> None
     effects = two(SAME, Effect(90.0, 50.5, 0.1, 1.0))
     text = sentence(tmp_path, Plan(effects=effects, seeds=(0, 1), seed_noise=3.0, anomalies=()))
     assert "made no clear difference" in text
+
+
+def test_a_network_that_lost_its_accuracy_was_not_helped(tmp_path: Path) -> None:
+    """Better calibrated, but at chance: clean accuracy is weighed as the other measures are."""
+    plan = Plan(effects=two(SAME, Effect(20.0, 50.0, 0.02, 1.0)), corruptions=(), anomalies=(), n=2000)
+    assert "helped" not in sentence(tmp_path, plan)
+
+
+@pytest.mark.parametrize(
+    ("mean", "interval", "expected"),
+    [
+        (6.0, (8.9e-16, 14.0), "unclear"),
+        (-6.0, (-14.0, -8.9e-16), "unclear"),
+        (0.04, (0.01, 0.07), "unclear"),
+        (6.0, (0.1, 14.0), "better"),
+    ],
+)
+def test_neither_rounding_nor_what_the_table_cannot_show_is_a_difference(
+    mean: float, interval: tuple[float, float], expected: str
+) -> None:
+    delta = Delta({0: mean}, over_images=interval)
+    assert verdict_on(delta, Measure("top1:clean", "top1", "clean", ())) == expected
 
 
 def test_harm_is_called_that(tmp_path: Path) -> None:
@@ -72,7 +96,7 @@ def test_mixed_effects_name_both_sides(tmp_path: Path) -> None:
 
 def test_the_price_on_clean_images_is_named(tmp_path: Path) -> None:
     text = sentence(tmp_path / "a", Plan(effects=two(SAME, Effect(84.0, 57.0, 0.1, 1.5))))
-    assert re.search(r"helped .*, at a cost: clean accuracy fell by [56]\.\d points", text)
+    assert re.search(r"mixed effects .* worse in clean accuracy: .*clean accuracy fell by [56]\.\d points", text)
     only = Plan(effects=two(SAME, Effect(84.0, 50.0, 0.1, 1.0)), corruptions=(), anomalies=(), n=2000)
     text = sentence(tmp_path / "b", only)
     assert "clean accuracy fell by" in text and "helped" not in text

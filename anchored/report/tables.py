@@ -17,6 +17,9 @@ MINUS = "−"  # a true minus sign: a hyphen is too short to see in front of a d
 _ASCII = str.maketrans({MINUS: "-", "±": "~", "–": "-", "×": "x", "Δ": "d"})
 
 
+ROUNDING = 1e-9  # of sums of exact differences
+
+
 def number(value: float, measure: Measure, *, signed: bool = False, more: int = 0) -> str:
     """`value` with the digits its measure deserves: one for percentages, three for fractions; `more` adds some."""
     digits = (3 if measure.fraction else 1) + more
@@ -45,12 +48,16 @@ def stat_text(stat: Stat | None, measure: Measure) -> str:
 
 
 def verdict_on(delta: Delta, measure: Measure) -> str:
-    """`better`, `worse`, `unclear` (the interval holds zero) or `unknown` (there is none)."""
+    """`better`, `worse`, `unclear` or `unknown` (there is no interval).
+
+    Unclear: the interval holds zero, up to rounding, or the difference is too small to be seen in the table.
+    """
     interval = delta.interval
     if interval is None:
         return "unknown"
     low, high = interval
-    if low <= 0.0 <= high:
+    visible = 0.0005 if measure.fraction else 0.05
+    if (low <= ROUNDING and high >= -ROUNDING) or abs(delta.mean) < visible:
         return "unclear"
     return "better" if (low > 0.0) == measure.higher_is_better else "worse"
 

@@ -18,7 +18,7 @@ class _Finding:
 
 
 def verdict(summary: Summary) -> str:
-    """One sentence on accuracy under shift, calibration, anomaly rejection and the cost on clean images.
+    """One sentence on accuracy under shift, calibration, anomaly rejection and accuracy on clean images.
 
     A difference counts as one only where its 95 % interval excludes zero: over seeds where there are several,
     over test images with one seed (which the sentence says). With several masking variants, the best under shift
@@ -29,13 +29,12 @@ def verdict(summary: Summary) -> str:
     if subject is None:
         return _without_comparison(summary)
     findings = _findings(summary, subject)
-    cost = _finding(summary, subject, "top1:clean", "clean accuracy")
     judged = [finding for finding in findings if finding.outcome in ("better", "worse")]
     better = [finding for finding in findings if finding.outcome == "better"]
     worse = [finding for finding in findings if finding.outcome == "worse"]
     place = f"{summary.model} on {summary.data}"
     name = _spoken(subject)
-    unknown = not judged and all(f.outcome == "unknown" for f in [*findings, *([cost] if cost else [])])
+    unknown = not judged and all(finding.outcome == "unknown" for finding in findings)
     if unknown:
         opening = f"Whether {name} helped {place} cannot be told, as nothing says how sure these numbers are"
     elif better and not worse:
@@ -45,16 +44,9 @@ def verdict(summary: Summary) -> str:
     elif better and worse:
         gained, lost = (" and ".join(f.aspect for f in part) for part in (better, worse))
         opening = f"{_capital(name)} had mixed effects on {place}, better in {gained} and worse in {lost}"
-    elif cost and cost.outcome == "worse":
-        opening = f"{_capital(name)} did not help {place} and cost clean accuracy"
-    elif cost and cost.outcome == "better" and not findings:
-        opening = f"{_capital(name)} helped {place}"
     else:
         opening = f"{_capital(name)} made no clear difference to {place}"
     clauses = [finding.clause for finding in findings]
-    if cost:
-        at_a_cost = cost.outcome == "worse" and better and not worse
-        clauses.append(f"at a cost: {cost.clause}" if at_a_cost else cost.clause)
     sentence = f"{opening}: {', '.join(clauses)} ({_basis(summary, subject)})"
     others = _others(summary, masking, subject)
     return f"{sentence}{others}."
@@ -74,7 +66,12 @@ def _findings(summary: Summary, method: str) -> list[_Finding]:
     shift, anomalies = shift_key(summary), anomaly_key(summary)
     ece = "smooth_ece:shift" if (method, "smooth_ece:shift") in summary.deltas else "smooth_ece:clean"
     under = "calibration error under shift" if ece.endswith("shift") else "calibration error"
-    wanted = [(shift, "accuracy under shift"), (ece, under), (anomalies, "anomaly AUROC")]
+    wanted = [
+        (shift, "accuracy under shift"),
+        (ece, under),
+        (anomalies, "anomaly AUROC"),
+        ("top1:clean", "clean accuracy"),
+    ]
     found = [_finding(summary, method, key, aspect) for key, aspect in wanted if key is not None]
     return [finding for finding in found if finding is not None]
 
