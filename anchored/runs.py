@@ -35,7 +35,8 @@ from anchored.references import ReferenceSet
 from anchored.rng import generator
 
 STORED_REFERENCES = 1000
-Shown = Image.Image | NDArray[np.uint8] | Tensor | Sequence[Image.Image]
+Picture = Image.Image | str | os.PathLike[str] | NDArray[np.uint8] | Tensor
+Shown = Picture | Sequence[Picture]
 
 
 @dataclass
@@ -70,7 +71,8 @@ class Run:
     def predict(self, images: Shown, *, protocol: str = "one_random", k: int = 10, seed: int = 0) -> Prediction:
         """Predict on pictures of any size: preprocessing is included.
 
-        images: a PIL image or a list of them, or uint8 [H, W, 3] or [N, H, W, 3] (numpy or torch).
+        images: a PIL image, a path or uint8 [H, W, 3] (numpy or torch), a list of these, or uint8 [N, H, W, 3]. Raises
+        InputError for anything else and for a file that is no readable image.
         """
         x = self.preprocess(_as_uint8(images, self.preprocess))
         device = next(self.net.parameters()).device
@@ -87,18 +89,40 @@ class Run:
 
 
 def _as_uint8(images: Shown, preprocess: Preprocess) -> Tensor:
-    if isinstance(images, Image.Image):
+    if isinstance(images, (np.ndarray, Tensor)) and images.ndim == 4:
+        images = list(images)
+    elif isinstance(images, (Image.Image, str, os.PathLike, np.ndarray, Tensor)):
         images = [images]
-    if isinstance(images, (np.ndarray, Tensor)):
-        array = np.asarray(images)
-        array = array[None] if array.ndim == 3 else array
-        if array.dtype != np.uint8 or array.ndim != 4 or array.shape[3] != 3:
-            raise InputError(f"images are uint8 [N, H, W, 3] or [H, W, 3]; got {array.dtype} {list(array.shape)}.")
-        images = [Image.fromarray(image) for image in array]
     if not images:
         raise InputError("predict needs at least one image; got none.")
-    fitted = [fit(image, preprocess.size, preprocess.interpolation, preprocess.crop) for image in images]
+    pictures = (_picture(image) for image in images)
+    fitted = [fit(picture, preprocess.size, preprocess.interpolation, preprocess.crop) for picture in pictures]
     return torch.from_numpy(np.stack(fitted))
+
+
+def _picture(image: Any) -> Image.Image:
+    if isinstance(image, Image.Image):
+        return image
+    if isinstance(image, (str, os.PathLike)):
+        try:
+            with Image.open(image) as opened:
+                opened.load()
+                return opened.copy()
+        except (OSError, ValueError, SyntaxError) as error:
+            raise InputError(f"{os.fspath(image)} is not a readable image: {error}") from error
+    if not isinstance(image, (np.ndarray, Tensor)):
+        raise InputError(f"an image is a PIL image, a path or a uint8 array [H, W, 3]; got {type(image).__name__}.")
+    array = np.asarray(image.cpu() if isinstance(image, Tensor) else image)
+    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
+        hint = ""
+        if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3):
+            hint = " Channels come last: images.permute(0, 2, 3, 1) or transpose(0, 2, 3, 1)."
+        elif array.dtype != np.uint8:
+            hint = " Of pixels in [0, 1]: (255 * images).round() as uint8."
+        elif array.ndim == 2 or array.shape[-1] == 1:
+            hint = " Of grey images: Image.fromarray, or the plane repeated three times."
+        raise InputError(f"an array of an image is uint8 [H, W, 3]; got {array.dtype} {list(array.shape)}.{hint}")
+    return Image.fromarray(array)
 
 
 def save(
