@@ -21,7 +21,7 @@ from anchored.errors import InputError
 from anchored.evaluate import anomaly_metrics, evaluate, known_metrics, read_scores, write_scores
 from anchored.files import read_json, write_json
 from anchored.progress import Work
-from anchored.report import print_table, summarise, verdict, write_report
+from anchored.report import present
 from anchored.rows import Cell, Row, write_rows
 
 # Settings that scores in one folder share: with another one, another folder.
@@ -86,12 +86,7 @@ def assess(
     rows = list(_rows(clean.name, groups, out, digest))
     rows += summaries.rows(rows, settings.baseline)
     write_rows(out / "rows.jsonl", rows)
-    write_report(out)
-    summary = summarise(rows, out)
-    print_table(summary, console)
-    console.print()
-    console.print(verdict(summary), highlight=False, markup=False, soft_wrap=True)
-    console.print(f"Report: {out / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
+    present(rows, out, console)
     return out
 
 

@@ -55,11 +55,11 @@ def corrupted(
     """Images corrupted as they are asked for, each by its position in the data set."""
     index = _positions(images, limit)
 
+    corrupt = change(name, severity, exact=exact)
+
     def take(positions: Tensor) -> Tensor:
         there = index[positions]
-        return corruptions.corrupt(
-            images.take(there), name, severity, seed=CORRUPTION_SEED, index=there.numpy(), exact=exact
-        )
+        return corrupt(images.take(there), there)
 
     cell = Cell(benchmark, name, severity, "shift")
     return CellImages(cell, images.labels[index], index, take, corruptions.source(name))

@@ -20,7 +20,7 @@ from anchored.files import read_json
 from anchored.prepare import Prepared, claim, prepare, say_notes
 from anchored.progress import Work
 from anchored.protocols import Predict
-from anchored.report import print_table, summarise, verdict, write_report
+from anchored.report import present
 from anchored.rows import Cell, Row, write_rows
 from anchored.train_run import cost, train_run
 
@@ -78,12 +78,7 @@ def compare(
 
     rows = list(_rows(settings, prepared, configs, planned, out))
     write_rows(out / "rows.jsonl", rows)
-    write_report(out)
-    summary = summarise(rows, out)
-    print_table(summary, console)
-    console.print()
-    console.print(verdict(summary), highlight=False, markup=False, soft_wrap=True)
-    console.print(f"Report: {out / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
+    present(rows, out, console)
     return out
 
 

@@ -6,11 +6,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from PIL import Image, UnidentifiedImageError
 from rich.console import Console
 from rich.table import Table
 
-from anchored.errors import InputError
 from anchored.runs import load
 
 
@@ -20,15 +18,7 @@ def predict_files(run: Path, paths: Sequence[str], *, protocol: str, k: int, as_
     Raises InputError, before predicting, where the run or an image cannot be read.
     """
     loaded = load(run)
-    images = []
-    for path in paths:
-        try:
-            with Image.open(path) as image:
-                image.load()
-                images.append(image.copy())
-        except (OSError, UnidentifiedImageError) as error:
-            raise InputError(f"{path} is not a readable image: {error}") from error
-    prediction = loaded.predict(images, protocol=protocol, k=k)
+    prediction = loaded.predict(list(paths), protocol=protocol, k=k)
     confidence, best = prediction.probs.max(1)
     std = prediction.std.mean(1) if prediction.std is not None else None
     limit = loaded.anomaly

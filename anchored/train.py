@@ -87,7 +87,8 @@ def train(
     optimiser = optimisers.optimiser(net, recipe)
     average = optimisers.averaged(net, recipe)
     judged = net if average is None else average.module
-    predict = predictor(judged, references)
+    # Without a validation split nobody predicts, and the mean of the references costs a pass over the data.
+    predict = None if validation is None else predictor(judged, references)
     log, checkpoints = Log(folder / "log.jsonl", quiet=not team.main), Checkpoints(folder / "checkpoints", keep)
 
     start, history, meter, best = 0, [], Meter(), -math.inf
@@ -172,7 +173,7 @@ def train(
             if last:
                 history.append({"epoch": epoch + 1, "step": step + 1, "lr": recipe.lr_at(step / steps)})
                 history[-1] |= meter.summary() | {"images_per_second": round(speed, 1)}
-                if validation is not None:
+                if validation is not None and predict is not None:
                     measured = validate(predict, validation, preprocess, device, team)
                     history[-1] |= {f"validation_{name}": value for name, value in measured.items()}
                     if config.select != "last":

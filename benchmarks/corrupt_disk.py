@@ -1,6 +1,6 @@
 """A whole corrupted test set written to disk by `anchored corrupt`: wall time, CPU time, peak memory.
 
-    python benchmarks/corrupt_disk.py --data parquet:../shared/data/cifar10 --out /tmp/cifar10c
+    python benchmarks/corrupt_disk.py --data parquet:../shared/data/cifar10 --out FOLDER
 
 Runs the command in fast and in exact mode (950,000 images of CIFAR-10-C each, 2.9 GB) and removes what it wrote.
 Memory is that of all processes together, pages they share counted once (Linux: proportional set size), sampled.
@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="parquet:../shared/data/cifar10")
     parser.add_argument("--suite", nargs="+", default=["c"])
-    parser.add_argument("--out", type=Path, default=Path("/tmp/anchored-corrupt-disk"))
+    parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "anchored-corrupt-disk")
     parser.add_argument("--modes", nargs="+", default=["fast", "exact"])
     parser.add_argument("more", nargs="*", help="more flags of anchored corrupt, after --")
     args = parser.parse_args()

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anchored.data.base import Data, ImageSet
-from anchored.data.decode import Decoded
+from anchored.data.base import Data, ImageSet, Listing, Options
+from anchored.data.decode import Decoded, decode
 from anchored.errors import InputError
 
 
@@ -102,6 +102,18 @@ def same_classes(where: str, train: Sequence[str] | None, test: Sequence[str] | 
         raise InputError(f"{where}: train and test have the same classes in the same order; here {how}.")
     names = train or test
     return tuple(names) if names else None
+
+
+def decoded(where: str, parts: tuple[Listing, Listing], options: Options) -> Data:
+    """Data of the training and test part of a source, decoded. Raises InputError as `decode` and `assemble` do."""
+    train, test = parts
+
+    def pictures(part: Listing, other: Listing) -> tuple[Decoded, Tensor]:
+        rows = part.pictures(np.arange(len(part)))
+        return decode(rows, len(part), options, name=part.called, others=len(other)), part.labels
+
+    pairs = pictures(train, test), pictures(test, train)
+    return assemble(train.name, where, *pairs, train.classes, split=train.split, notes=train.notes)
 
 
 def assemble(

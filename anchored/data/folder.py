@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Listing, Options, place, title
-from anchored.data.checks import assemble, check_parts, some
+from anchored.data.checks import check_parts, decoded, some
 from anchored.data.decode import Decoded, decode
 from anchored.data.splits import stratified
 from anchored.errors import InputError
@@ -48,9 +47,7 @@ def load(path: str, options: Options) -> Data:
     Class names are the folder names, sorted; images anywhere below a class folder belong to it. Raises InputError
     for a missing or empty PATH, a class without images, and a class of the test images that train lacks.
     """
-    train, test = listings(path, options)
-    parts = (_decode(train, options, len(test)), train.labels), (_decode(test, options, len(train)), test.labels)
-    return assemble(train.name, f"folder:{path}", *parts, train.classes, split=train.split, notes=train.notes)
+    return decoded(f"folder:{path}", listings(path, options), options)
 
 
 def listings(path: str, options: Options) -> tuple[Listing, Listing]:
@@ -114,10 +111,6 @@ def _root(path: str) -> Path:
     if not root.is_dir():
         raise InputError(f"folder:{path}: that is a file; a folder of class folders is needed.")
     return root
-
-
-def _decode(part: Listing, options: Options, others: int) -> Decoded:
-    return decode(part.pictures(np.arange(len(part))), len(part), options, name=part.called, others=others)
 
 
 def _parts(root: Path, where: str) -> tuple[Path, Path | None]:

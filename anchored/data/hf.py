@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Listing, Options, place, title
-from anchored.data.checks import assemble, check_parts, integer_labels, same_classes, some
+from anchored.data.checks import check_parts, decoded, integer_labels, same_classes, some
 from anchored.data.decode import Decoded, decode
 from anchored.data.parquet import IMAGE_COLUMNS, LABEL_COLUMNS, TEST_PART
 from anchored.data.splits import stratified
@@ -38,9 +38,7 @@ def load(path: str, options: Options) -> Data:
     usual name. Raises InputError without the package `datasets`, for an id that cannot be had, and for splits,
     columns, labels and pictures that do not follow this.
     """
-    train, test = listings(path, options)
-    parts = (_decode(train, options, len(test)), train.labels), (_decode(test, options, len(train)), test.labels)
-    return assemble(train.name, f"hf:{path}", *parts, train.classes, split=train.split, notes=train.notes)
+    return decoded(f"hf:{path}", listings(path, options), options)
 
 
 def listings(path: str, options: Options) -> tuple[Listing, Listing]:
@@ -100,10 +98,6 @@ def load_unlabelled(path: str, options: Options) -> Decoded:
     column = _image_column(splits[split], f"{where} {split}")
     pictures = _pictures(splits[split], column, rows, where)
     return decode(pictures, len(rows), options, name=lambda row: f"{split} row {row}")
-
-
-def _decode(part: Listing, options: Options, others: int) -> Decoded:
-    return decode(part.pictures(np.arange(len(part))), len(part), options, name=part.called, others=others)
 
 
 # --- splits and columns --------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Listing, Options, place, title
-from anchored.data.checks import assemble, check_parts, check_range, integer_labels, same_classes
+from anchored.data.checks import check_parts, check_range, decoded, integer_labels, same_classes
 from anchored.data.decode import Decoded, decode
 from anchored.data.splits import stratified
 from anchored.errors import InputError
@@ -36,9 +36,7 @@ def load(path: str, options: Options) -> Data:
 
     Raises InputError for files, columns, labels and pictures that do not follow the layout.
     """
-    train, test = listings(path, options)
-    parts = (_decode(train, options, len(test)), train.labels), (_decode(test, options, len(train)), test.labels)
-    return assemble(train.name, f"parquet:{path}", *parts, train.classes, split=train.split)
+    return decoded(f"parquet:{path}", listings(path, options), options)
 
 
 def listings(path: str, options: Options) -> tuple[Listing, Listing]:
@@ -166,10 +164,6 @@ def _class_names(file: pq.ParquetFile, column: str) -> tuple[str, ...] | None:
     except (KeyError, TypeError, ValueError):  # not written by `datasets`, or a column that is no ClassLabel
         return None
     return tuple(map(str, names)) if names else None
-
-
-def _decode(part: Listing, options: Options, others: int) -> Decoded:
-    return decode(part.pictures(np.arange(len(part))), len(part), options, name=part.called, others=others)
 
 
 def _rows(files: list[Path]) -> list[int]:

@@ -2,7 +2,8 @@
 
 from anchored.report.intervals import summarise
 from anchored.report.page import write_report
+from anchored.report.present import present
 from anchored.report.tables import print_table
 from anchored.report.verdict import verdict
 
-__all__ = ["print_table", "summarise", "verdict", "write_report"]
+__all__ = ["present", "print_table", "summarise", "verdict", "write_report"]
