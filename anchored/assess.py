@@ -19,7 +19,7 @@ from anchored.classmap import restricted
 from anchored.data.checks import some
 from anchored.errors import InputError
 from anchored.evaluate import anomaly_metrics, evaluate, known_metrics, read_scores, write_scores
-from anchored.files import read_json, write_json
+from anchored.files import in_use, read_json, write_json
 from anchored.progress import Work
 from anchored.report import present
 from anchored.rows import Cell, Row, write_rows
@@ -70,7 +70,7 @@ def assess(
         errors.print(f"Note: {note}", highlight=False, markup=False, soft_wrap=True)
     digest = _claim(settings, sets, found, out, command, notes)
     total = sum(one.count * len(group) for group, plan in groups for one in plan)
-    with Work(total, errors) as work:
+    with in_use(out), Work(total, errors) as work:
         for group, plan in groups:
             for one in plan:
                 _evaluate(one, group, out, device, work, notes)

@@ -16,7 +16,7 @@ from anchored.comparison import Comparison, without_effect
 from anchored.config import RunConfig
 from anchored.devices import placed
 from anchored.evaluate import anomaly_metrics, evaluate, known_metrics, read_scores, write_scores
-from anchored.files import read_json
+from anchored.files import in_use, read_json
 from anchored.prepare import Prepared, claim, prepare, say_notes
 from anchored.progress import Work
 from anchored.protocols import Predict
@@ -58,7 +58,7 @@ def compare(
     claim(out, prepared, command, flags)
     planned = plan(settings, prepared)
     images = sum(map(len, planned))
-    with Work(len(configs) * (cost(prepared) + images), Console(stderr=True)) as work:
+    with in_use(out), Work(len(configs) * (cost(prepared) + images), Console(stderr=True)) as work:
         for config in configs:
             train_run(
                 config,

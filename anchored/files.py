@@ -5,9 +5,56 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from anchored.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_held: set[int] = set()  # descriptors of folders in use
+
+
+def _let_go() -> None:
+    """In a forked process: its copies would keep the folder in use after the parent has died."""
+    while _held:
+        os.close(_held.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
+
+
+@contextmanager
+def in_use(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Keep other processes that ask the same out of `folder` (there already) until the end of the block or process.
+
+    Raises InputError where one is in it. On file systems and platforms without locks it lets everyone in.
+    """
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    _held.add(handle)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(
+                f"another process is working in {os.fspath(folder)}. Wait for it to end, or use another --out."
+            ) from error
+        except OSError:  # no locks here
+            pass
+        yield
+    finally:
+        if handle in _held:
+            _held.remove(handle)
+            os.close(handle)
 
 
 def write_atomic(path: str | os.PathLike[str], write: Callable[[Path], Any]) -> None:

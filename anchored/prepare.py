@@ -187,6 +187,14 @@ def _hash(settings: Comparison, data: Data, net: nn.Module) -> str:
     return digest.hexdigest()
 
 
+def _flat(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings with the recipe's fields among them, to compare them one by one."""
+    fields = settings.get("recipe") or {}
+    return {key: value for key, value in settings.items() if key != "recipe"} | {
+        "recipe" if key == "name" else key: value for key, value in fields.items()
+    }
+
+
 def claim(folder: Path, prepared: Prepared, command: str, flags: str = "") -> None:
     """Make `folder` the one of these settings and data, or check that it is; config.json and flags.yaml say so.
 
@@ -199,10 +207,8 @@ def claim(folder: Path, prepared: Prepared, command: str, flags: str = "") -> No
         before = read_json(path)
         if before.get("config_hash") == prepared.hash:
             return
-        old = before.get("settings", {})
-        changed = [
-            f"{key}: {old.get(key)!r} there, {now!r} here" for key, now in settings.items() if old.get(key) != now
-        ]
+        old, new = _flat(before.get("settings", {})), _flat(settings)
+        changed = [f"{key}: {old.get(key)} there, {now} here" for key, now in new.items() if old.get(key) != now]
         what = "; ".join(changed) or "the images, the model or its weights differ"
         raise InputError(f"{folder} holds other results ({what}). Use another --out.")
     if folder.exists() and any(folder.iterdir()):

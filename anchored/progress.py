@@ -6,7 +6,7 @@ import time
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 
 class Work:
@@ -20,7 +20,8 @@ class Work:
         self.console = console or Console(stderr=True)
         self.total, self.done, self.skipped = total, 0.0, 0.0
         self.every = every
-        self.started = self.printed = time.monotonic()
+        self.printed = time.monotonic()
+        self.first: tuple[float, float] | None = None  # time and amount done of the first report: it holds the start-up
         self.bar: Progress | None = None
 
     def __enter__(self) -> Work:
@@ -29,13 +30,12 @@ class Work:
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=None),
                 TaskProgressColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(),
+                TextColumn("{task.fields[left]} left"),
                 console=self.console,
                 transient=True,
             )
             self.bar.start()
-            self.task = self.bar.add_task("starting", total=self.total)
+            self.task = self.bar.add_task("starting", total=self.total, left="?")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -51,17 +51,23 @@ class Work:
     def advance(self, amount: float, note: str) -> None:
         """Count `amount` as done and say what is going on."""
         self.done += amount
-        if self.bar is not None:
-            self.bar.update(self.task, completed=self.done, description=note)
-            return
         now = time.monotonic()
-        if now - self.printed >= self.every:
+        self.first = self.first or (now, self.done)
+        if self.bar is not None:
+            self.bar.update(self.task, completed=self.done, description=note, left=self.left(now))
+        elif now - self.printed >= self.every:
             self.printed = now
-            left = (now - self.started) * max(0.0, self.total - self.skipped - self.done) / max(self.done, 1e-9)
             share = (self.skipped + self.done) / max(self.total, 1e-9)
             self.console.print(
-                f"[{min(share, 1):4.0%}] {note} | {clock(left)} left", highlight=False, markup=False, soft_wrap=True
+                f"[{min(share, 1):4.0%}] {note} | {self.left(now)} left", highlight=False, markup=False, soft_wrap=True
             )
+
+    def left(self, now: float) -> str:
+        """The time that the rest takes at the pace since the first report, or "?" while there is none."""
+        since, before = self.first or (now, self.done)
+        if self.done <= before:
+            return "?"
+        return clock((now - since) * max(0.0, self.total - self.skipped - self.done) / (self.done - before))
 
 
 def clock(seconds: float) -> str:

@@ -133,7 +133,8 @@ def train(
     with Termination() as termination, closing(feed.batches(start, recipe.epochs * steps)) as batches:
         for step in range(start, recipe.epochs * steps):
             epoch, position = divmod(step, steps)
-            optimisers.set_lr(optimiser, recipe.lr_at(step / steps))
+            rate = recipe.lr_at((step + 0.5) / steps)  # at the middle of the step, so that none has a rate of 0
+            optimisers.set_lr(optimiser, rate)
             masked = anchoring is not None and anchoring.masked(step)
             value, right = 0.0, 0
             taken = []
@@ -153,7 +154,7 @@ def train(
                 shown = torch.cat(taken).tolist()
                 raise TrainingError(
                     f"{config.run}: the loss is {value} at step {step} (epoch {epoch}, learning rate "
-                    f"{recipe.lr_at(step / steps):.3g}); training images {shown[:8]}... of that batch. The last good "
+                    f"{rate:.3g}); training images {shown[:8]}... of that batch. The last good "
                     f"checkpoint is in {checkpoints.folder}. A smaller --lr usually helps."
                 )
             if recipe.clip is not None:
@@ -171,7 +172,7 @@ def train(
             last = position == steps - 1
             improved = False
             if last:
-                history.append({"epoch": epoch + 1, "step": step + 1, "lr": recipe.lr_at(step / steps)})
+                history.append({"epoch": epoch + 1, "step": step + 1, "lr": rate})
                 history[-1] |= meter.summary() | {"images_per_second": round(speed, 1)}
                 if validation is not None and predict is not None:
                     measured = validate(predict, validation, preprocess, device, team)

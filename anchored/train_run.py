@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from anchored.comparison import Comparison, without_effect
 from anchored.config import RunConfig, build, reference_set
 from anchored.distributed import Team
 from anchored.errors import InputError
+from anchored.files import in_use
 from anchored.prepare import Prepared, claim, prepare, say_notes
 from anchored.progress import Work
 from anchored.train import goodness, train
@@ -128,7 +130,7 @@ def train_one(
         say_notes(prepared)
         claim(folder, prepared, command, flags)
     team.wait()
-    with Work(cost(prepared), console) as work:
+    with in_use(folder) if team.main else nullcontext(), Work(cost(prepared), console) as work:
         train_run(config, prepared, folder, work, device=team.device, team=team, **how)
     if team.main:
         Console().print(f"Run: {folder}", highlight=False, markup=False, soft_wrap=True)

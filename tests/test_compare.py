@@ -21,6 +21,7 @@ import anchored
 from anchored import runs
 from anchored.cli import main
 from anchored.evaluate import read_scores
+from anchored.files import in_use
 from anchored.rows import read_rows
 
 TESTS = Path(__file__).parent
@@ -165,8 +166,17 @@ def test_another_comparison_in_the_folder_is_refused(tmp_path: Path, capsys: pyt
     arguments = ["compare", *QUICK, "--methods", "standard", "--epochs", "1", "--out", str(tmp_path / "out")]
     main(arguments)
     with pytest.raises(SystemExit):
-        main([*arguments, "--seeds", "4"])
-    assert "seeds" in capsys.readouterr().err
+        main([*arguments, "--seeds", "4", "--epochs", "2"])
+    assert "(seeds: [0] there, [4] here; epochs: 1 there, 2 here)" in capsys.readouterr().err
+
+
+def test_two_processes_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["compare", *QUICK, "--methods", "standard", "--epochs", "1", "--out", str(tmp_path / "out")]
+    main(arguments)
+    with in_use(tmp_path / "out"), pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2 and "another process is working in" in capsys.readouterr().err
+    main(arguments)
 
 
 def test_a_loss_that_is_not_finite_stops_with_the_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from anchored.errors import InputError
 from anchored.metrics import auroc, smooth_ece
 from anchored.report import print_table, summarise
 from anchored.report.figures import spread
+from anchored.report.summary import Delta
 from anchored.report.tables import csv_text, interval_text, markdown, number, verdict_on
 from anchored.rows import Row, read_rows
 
@@ -96,6 +97,11 @@ def test_seeds_give_mean_sample_std_and_student_interval_of_paired_differences(t
     assert summary.deltas["vanilla", "top1:c"].mean == pytest.approx(
         np.mean(np.subtract(per_seed("vanilla"), standard))
     )
+
+
+def test_an_interval_over_few_seeds_ends_where_differences_do() -> None:
+    wide = Delta({0: -30.0, 1: 20.0}, possible=(-90.0, 10.0))
+    assert wide.over_seeds == (-90.0, 10.0), "the baseline is at 90 %: no difference is above 10 points"
 
 
 def test_mean_over_anomaly_sets_and_shifts(three: Path) -> None:

@@ -22,6 +22,7 @@ from anchored import runs
 from anchored.checkpoints import Checkpoints
 from anchored.cli import main
 from anchored.comparison import Comparison
+from anchored.config import build
 from anchored.data.base import Data, ImageSet
 from anchored.errors import InputError, Stopped, TrainingError
 from anchored.order import Order
@@ -45,6 +46,12 @@ def trained(folder: Path, given: Comparison, **how: Any) -> nn.Module:
     prepared = prepare(given)
     (config,) = prepared.settings.run_configs()
     return train(config, prepared.data, prepared.preprocess, folder, device=CPU, validation=prepared.validation, **how)
+
+
+def test_a_run_of_one_step_trains(tmp_path: Path) -> None:
+    given = settings(epochs=1, train_limit=64)
+    untrained = build(given.run_configs()[0], 10, 32)
+    assert not torch.equal(next(untrained.parameters()), next(trained(tmp_path, given).parameters()))
 
 
 def same(a: nn.Module, b: nn.Module) -> bool:

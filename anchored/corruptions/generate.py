@@ -14,6 +14,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from anchored.corruptions.pool import Processes, cores
 from anchored.corruptions.stage import STAGED, Staged, paths, stage
 from anchored.data import Listing, Options
 from anchored.errors import InputError, unknown
-from anchored.files import read_json, write_atomic, write_json
+from anchored.files import in_use, read_json, write_atomic, write_json
 from anchored.progress import Work
 
 MANIFEST = "manifest.json"
@@ -110,7 +111,7 @@ def generate(request: Request, out: Path, *, workers: int | None = None, console
     cells = len(request.names(request.table or "cifar")) * len(request.severities)
     if workers is None:
         workers = cores() if cells * len(rows) > WORTH_PROCESSES else 1
-    try:
+    with in_use(out), _discarding(out, there):
         with Processes(workers) as processes:
             with Work(len(rows), console) as reading:
                 staged = stage(listing, rows, options, out / STATE, lambda: reading.advance(1, "reading images"))
@@ -119,6 +120,13 @@ def generate(request: Request, out: Path, *, workers: int | None = None, console
             with Work(plan.count * len(plan.names) * len(plan.severities), console) as work:
                 _make(plan, processes, work)
         return _finish(plan, request, listing, staged, about)
+
+
+@contextmanager
+def _discarding(out: Path, there: bool) -> Iterator[None]:
+    """Leave nothing half-written when the block fails; there: whether the folder was there before."""
+    try:
+        yield
     except (InputError, OSError) as error:
         _discard(out, there)
         if isinstance(error, OSError):

@@ -80,11 +80,13 @@ class Delta:
     """Method minus baseline on one measure, over the seeds that both have.
 
     `over_images`: bootstrap interval over test images, paired; None where no scores were given.
-    `over_seeds`: Student's t interval over the per-seed differences; None with fewer than two seeds.
+    `over_seeds`: Student's t interval over the per-seed differences; None with fewer than two seeds. With so few that
+    it reaches beyond the `possible` differences, it ends there.
     """
 
     values: Mapping[int, float]
     over_images: Interval | None = None
+    possible: Interval = (-np.inf, np.inf)
 
     @property
     def mean(self) -> float:
@@ -97,7 +99,7 @@ class Delta:
             return None
         error = float(np.std(list(self.values.values()), ddof=1)) / count**0.5
         reach = float(stdtrit(count - 1, (1 + LEVEL) / 2)) * error
-        return self.mean - reach, self.mean + reach
+        return max(self.mean - reach, self.possible[0]), min(self.mean + reach, self.possible[1])
 
     @property
     def interval(self) -> Interval | None:
@@ -205,7 +207,9 @@ def headline(rows: Iterable[Row], baseline: str | None = None) -> Summary:
             mine, theirs = stats.get((method, measure.key)), stats.get((baseline, measure.key))
             if mine and theirs and (common := mine.values.keys() & theirs.values.keys()):
                 differences = {seed: mine.values[seed] - theirs.values[seed] for seed in sorted(common)}
-                deltas[method, measure.key] = Delta(differences)
+                base = float(np.mean([theirs.values[seed] for seed in differences]))
+                possible = (-base, (1.0 if measure.fraction else 100.0) - base)
+                deltas[method, measure.key] = Delta(differences, possible=possible)
     return replace(bare, stats=stats, deltas=deltas)
 
 

@@ -18,6 +18,7 @@ _ASCII = str.maketrans({MINUS: "-", "±": "~", "–": "-", "×": "x", "Δ": "d"}
 
 
 ROUNDING = 1e-9  # of sums of exact differences
+FEW_SEEDS = 5
 
 
 def number(value: float, measure: Measure, *, signed: bool = False, more: int = 0) -> str:
@@ -89,8 +90,12 @@ def legend_text(summary: Summary) -> str:
     difference = f"{first}. Δ: difference from {' or '.join(sorted(set(summary.baselines.values())))}"
     if not any(delta.interval for delta in summary.deltas.values()):
         return f"{difference}; no scores per image, so no intervals."
-    over = "images" if single else "seeds"
-    return f"{difference}, with its 95 % interval over {over}."
+    if single:
+        return f"{difference}, with its 95 % interval over images."
+    if not any(delta.over_images for delta in summary.deltas.values()):
+        return f"{difference}, with its 95 % interval over seeds."
+    few = " Few seeds make theirs wide." if len(summary.seeds) < FEW_SEEDS else ""
+    return f"{difference}, with its 95 % intervals over seeds and over images (of these seeds).{few}"
 
 
 def print_table(summary: Summary, console: Console) -> None:
@@ -110,7 +115,7 @@ def print_table(summary: Summary, console: Console) -> None:
         table = Table(box=box.ASCII2 if plain else box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
         table.add_column("method", max_width=first, overflow="fold")
         for measure in block:
-            table.add_column(clean(_heading(measure)), justify="right", no_wrap=True)
+            table.add_column(clean(_heading(measure)), justify="right", overflow="fold")
         for method in summary.methods:
             cells = [stat_text(summary.stats.get((method, measure.key)), measure) for measure in block]
             table.add_row(clean(method), *map(clean, cells), end_section=method == summary.methods[-1])
@@ -218,8 +223,10 @@ def _column_width(summary: Summary, measure: Measure) -> int:
 
 
 def _delta_lines(delta: Delta, measure: Measure) -> list[str]:
-    lines = [number(delta.mean, measure, signed=True)]
-    return lines if delta.interval is None else [*lines, interval_text(delta.interval, measure)]
+    intervals = {"seeds": delta.over_seeds, "images": delta.over_images}
+    found = {over: interval_text(interval, measure) for over, interval in intervals.items() if interval is not None}
+    named = [f"{over} {text}" for over, text in found.items()] if len(found) > 1 else list(found.values())
+    return [number(delta.mean, measure, signed=True), *named]
 
 
 def _delta_cell(delta: Delta | None, measure: Measure, clean: Callable[[str], str]) -> Text:
@@ -231,8 +238,8 @@ def _delta_cell(delta: Delta | None, measure: Measure, clean: Callable[[str], st
 
 
 def _with_interval(delta: Delta, measure: Measure) -> str:
-    lines = _delta_lines(delta, measure)
-    return lines[0] if len(lines) == 1 else f"{lines[0]} ({lines[1]})"
+    mean, *intervals = _delta_lines(delta, measure)
+    return f"{mean} ({', '.join(intervals)})" if intervals else mean
 
 
 def _row(cells: Sequence[str]) -> str:
