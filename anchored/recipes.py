@@ -195,7 +195,7 @@ def cpu_quick() -> Recipe:
     """
     return Recipe(
         "cpu_quick",
-        epochs=10,
+        epochs=12,
         lr=0.2,
         nesterov=True,
         schedule="one_cycle",

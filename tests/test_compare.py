@@ -90,8 +90,8 @@ def test_own_folder_and_a_pretrained_timm_model(tmp_path: Path) -> None:
         (["--alpha", "1.5"], "[0, 1]; got 1.5"),
         (["--epochs", "0"], "epochs is at least 1"),
         (["--lr", "-1"], "lr is a positive number"),
-        (["--references", "99999"], "at most the 1258 training images"),
-        (["--recalibrate-bn", "99999"], "at most the 1258 training images"),
+        (["--references", "99999"], "at most the 1347 training images"),
+        (["--recalibrate-bn", "99999"], "at most the 1347 training images"),
         (["--protocol", "k_random", "--k", "5000"], "k = 5000"),
         (["--severities", "6"], "severities are 1 to 5; got 6"),
         (["--on", "clean", "fogg"], "Did you mean 'fog'"),
@@ -228,6 +228,6 @@ def test_kill_9_at_any_moment_resumes_to_the_same_bits(tmp_path: Path) -> None:
             event = json.loads(line)
             if event["event"] == "resume":
                 resumes += 1
-                assert reached - event["step"] <= 1258 // 64, "a resume repeats at most one epoch"
+                assert reached - event["step"] <= 1347 // 64, "a resume repeats at most one epoch"
             reached = max(reached, event["step"])
     assert resumes >= 1

@@ -78,7 +78,7 @@ def test_digits_are_all_there_once_and_split_by_class(digits):
     for label, count in enumerate(np.bincount(original.target)):
         tested = int((digits.test.labels == label).sum())
         assert tested + int((digits.train.labels == label).sum()) == count
-        assert abs(tested - 0.3 * count) <= 0.5
+        assert abs(tested - 0.25 * count) <= 0.5
     assert digits.train.images.shape[1:] == (32, 32, 3)
     assert int(digits.train.images.min()) == 0 and int(digits.train.images.max()) == 255
     # Enlarging by 4 and shrinking again by the mean of 4x4 blocks gives nearly the original back.

@@ -228,8 +228,8 @@ def test_plan_prints_steps_and_days_and_trains_nothing(
     monkeypatch.chdir(tmp_path)
     main(["train", "--model", "resnet9", "--epochs", "10", "--plan", "--images-per-second", "0.1"])
     printed = " ".join(capsys.readouterr().out.split())
-    assert "9 an epoch, 90 in 10 epochs" in printed
-    assert "1.46 days on one device, 0.09 on 16" in printed  # 1258 x 10 / 0.1 s
+    assert "10 an epoch, 100 in 10 epochs" in printed
+    assert "1.56 days on one device, 0.10 on 16" in printed  # 1347 x 10 / 0.1 s
     assert list(tmp_path.iterdir()) == []
 
 
