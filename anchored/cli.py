@@ -14,6 +14,7 @@ from rich.console import Console
 
 from anchored import cli_corrupt, cli_evaluate, cli_export, cli_train
 from anchored.errors import InputError, Stopped, TrainingError
+from anchored.flags import Version
 
 # What can be wrong with a place that results are to be written to.
 WRITING = (
@@ -61,13 +62,12 @@ def _end(console: Console, message: str, status: int) -> None:
 def parser() -> ArgumentParser:
     """The parser of the whole command line."""
     top = ArgumentParser(prog="anchored", description="Train image classifiers on (reference, residual) tuples.")
+    top.add_argument("--version", action=Version)
     commands = top.add_subcommands(required=True)
-    commands.add_subcommand(
-        "compare", cli_train.compare_parser(), help="train standard, vanilla and masking; evaluate; report"
-    )
-    commands.add_subcommand("train", cli_train.train_parser(), help="train one classifier and save it as a run")
+    cli_train.compare_parser().below(commands, "compare", "train standard, vanilla and masking; evaluate; report")
+    cli_train.train_parser().below(commands, "train", "train one classifier and save it as a run")
     commands.add_subcommand("corrupt", cli_corrupt.corrupt_parser(), help="corrupted copies of a data set")
-    commands.add_subcommand("evaluate", cli_evaluate.evaluate_parser(), help="evaluate runs and library models; report")
+    cli_evaluate.evaluate_parser().below(commands, "evaluate", "evaluate runs and library models; report")
     commands.add_subcommand("report", _report_parser(), help="draw the report of a comparison again")
     commands.add_subcommand("predict", _predict_parser(), help="predict images with a run")
     commands.add_subcommand("export", cli_export.export_parser(), help="write a run as .onnx or .pt2")
@@ -94,7 +94,7 @@ def _doctor_parser() -> ArgumentParser:
 def _predict_parser() -> ArgumentParser:
     p = ArgumentParser(description="Predict images with a run.")
     p.add_argument("run", help="folder of a run, or a Hub repository user/name")
-    p.add_argument("images", nargs="+", help="image files")
+    p.add_argument("images", nargs="+", help="image files, or folders of them")
     p.add_argument("--protocol", default="one_random", help="one_random, k_random or transduction")
     p.add_argument("--k", type=int, default=10, help="references of k_random")
     p.add_argument("--json", action="store_true", help="one JSON object a line instead of a table")

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 
+from anchored.files import as_tuple
+from anchored.flags import Parser
+
+K = 10  # references, where no number is given
 SMOKE = {"limit": 200, "severities": [3]}
 
 
-def evaluate_parser() -> ArgumentParser:
+def evaluate_parser() -> Parser:
     """The flags of `anchored evaluate`."""
-    p = ArgumentParser(
+    p = Parser(
+        "evaluate",
         description="Evaluate runs, folded runs, library models and your own on the same images: accuracy under shift, "
         "calibration and anomaly rejection, from per-sample scores that are kept. The same command again goes on where "
-        "it was interrupted; another one with the same --out adds models or benchmarks."
+        "it was interrupted; another one with the same --out adds models or benchmarks.",
     )
-    add = p.add_argument
+    p.add_argument("--config", action="config", help="a YAML file of these flags")
+    add = p.group("models")
     add("models", nargs="+", help="folders of runs, fold:RUN, timm:NAME, torchvision:NAME or package.module:callable")
-    add("--config", action="config", help="a YAML file of these flags")
+    add("--weights", nargs="+", default=["default"], help="of library models, one or one each: default, none or a PATH")
+    add("--protocol", default="one_random", help="of anchored runs: one_random, k_random or transduction")
+    add("--k", type=int, help="references of k_random, candidates of transduction (10)")
+    add("--seed", type=int, default=0, help="of the references that k_random and transduction draw")
+    add("--image-size", type=int, help="side in pixels, for library models (their own)")
+    add("--mean", nargs=3, type=float, help="of the input, for models without their own, in units of [0, 1] (0 0 0)")
+    add("--std", nargs=3, type=float, help="of the input, for models without their own (1 1 1)")
+    add("--baseline", help="the model that mean corruption errors and differences are relative to, or alexnet")
+    add = p.group("test sets")
     add("--data", help="the data whose test part is `clean`: cifar10, parquet:PATH, folder:PATH ... (the runs' own)")
     add("--part", default="test", help="test, or all images of --data, for data that nothing was trained on")
     add("--root", help="folder of downloaded data sets ($ANCHORED_DATA, else ~/.cache/anchored)")
-    add("--weights", nargs="+", default=["default"], help="of library models, one or one each: default, none or a PATH")
     add(
         "--on",
         nargs="+",
@@ -45,17 +59,11 @@ def evaluate_parser() -> ArgumentParser:
         help="classes of anomaly sets left out; known: the models' own; none",
     )
     add("--classes", help="a .json or .csv file from classes of the shifts to classes of the models")
-    add("--baseline", help="the model that mean corruption errors and differences are relative to, or alexnet")
     add("--limit", type=int, help="at most this many images a cell, the same for all models")
-    add("--protocol", default="one_random", help="of anchored runs: one_random, k_random or transduction")
-    add("--k", type=int, default=10, help="references of k_random")
-    add("--seed", type=int, default=0, help="of the references that k_random and transduction draw")
-    add("--image-size", type=int, help="side in pixels, for library models (their own)")
-    add("--mean", nargs=3, type=float, help="of the input, for models without their own, in units of [0, 1] (0 0 0)")
-    add("--std", nargs=3, type=float, help="of the input, for models without their own (1 1 1)")
+    add("--smoke", action="store_true", help="minutes, not hours: 200 images a cell, severity 3")
+    add = p.group("running")
     add("--strict", action="store_true", help="an unreadable image or a missing corruption is an error, not a note")
     add("--device", default="auto", help="auto, cpu, cuda or mps")
-    add("--smoke", action="store_true", help="minutes, not hours: 200 images a cell, severity 3")
     add("--out", type=str, default="runs/evaluation", help="folder of the results (%(default)s)")
     return p
 
@@ -70,12 +78,11 @@ def evaluate(flags: Namespace, command: str) -> None:
     severities, limit = flags.severities or [1, 2, 3, 4, 5], flags.limit
     if flags.smoke:
         severities, limit = flags.severities or SMOKE["severities"], flags.limit or SMOKE["limit"]
-    same = ("models", "data", "weights", "on", "anomalies", "part", "protocol", "k", "seed", "root", "classes")
-    values: dict[str, Any] = {name: _tuple(flags[name]) for name in (*same, "exclude_classes", "baseline", "strict")}
-    given = Input(flags.image_size, _tuple(flags.mean), _tuple(flags.std))
+    same = ("models", "data", "weights", "on", "anomalies", "part", "protocol", "seed", "root", "classes")
+    values: dict[str, Any] = {name: as_tuple(flags[name]) for name in (*same, "exclude_classes", "baseline", "strict")}
+    if flags.k is not None and flags.protocol == "one_random":
+        warnings.warn("--k has no effect without --protocol k_random or transduction", stacklevel=2)
+    values["k"] = K if flags.k is None else flags.k
+    given = Input(flags.image_size, as_tuple(flags.mean), as_tuple(flags.std))
     settings = Assessment(severities=tuple(severities), limit=limit, input=given, **values)
     assess(settings, out=Path(flags.out), device=device(flags.device), command=command)
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

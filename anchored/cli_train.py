@@ -3,59 +3,67 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 
 from anchored.errors import InputError
+from anchored.files import as_tuple
+from anchored.flags import Parser
 
+K = 10  # references, where no number is given
 SMOKE = {"epochs": 2, "train_limit": 5000, "limit": 500}
 
 
-def compare_parser() -> ArgumentParser:
+def compare_parser() -> Parser:
     """The parser of `anchored compare`."""
-    p = ArgumentParser(
+    p = Parser(
+        "compare",
         description="Train a classifier three ways with one recipe, evaluate them on the same images, and say whether "
-        "anchoring made it better. The same command again goes on where it was interrupted."
+        "anchoring made it better. The same command again goes on where it was interrupted.",
     )
     methods = ["standard", "vanilla", "masking"]
-    p.add_argument("--methods", "--method", nargs="+", default=methods, help=", ".join(methods))
-    p.add_argument(
-        "--masked-target", nargs="+", default=["uniform"], help="target of masked batches: uniform, label, or both"
-    )
-    p.add_argument("--seeds", "--seed", nargs="+", type=int, default=[0], help="one run of every method for each seed")
+    add = p.group("what is compared")
+    add("--methods", "--method", nargs="+", default=methods, help=", ".join(methods))
+    add("--masked-target", nargs="+", default=["uniform"], help="target of masked batches: uniform, label, or both")
+    add("--seeds", "--seed", nargs="+", type=int, default=[0], help="one run of every method for each seed")
+    add("--out", type=str, help="folder of the results (runs/compare-...)")
     _training_flags(p)
-    add = p.add_argument
+    add = p.group("evaluation")
     add("--on", nargs="+", default=["clean", "c"], help="benchmarks: clean, c, c-bar, or names of corruptions")
     add("--severities", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="severities of the corruptions, 1 to 5")
     add("--anomalies", nargs="*", default=["photos"], help="anomaly sets: photos, or any data set by its name or path")
     add("--limit", type=int, help="at most this many test images a cell, the same for all methods")
     add("--protocol", default="one_random", help="one_random, k_random or transduction")
-    add("--k", type=int, default=10, help="references of k_random")
-    add("--out", type=str, help="folder of the results (runs/compare-...)")
+    add("--k", type=int, help="references of k_random, candidates of transduction (10)")
     return p
 
 
-def train_parser() -> ArgumentParser:
+def train_parser() -> Parser:
     """The parser of `anchored train`."""
-    p = ArgumentParser(
+    p = Parser(
+        "train",
         description="Train one classifier and save it as a run. Under torchrun all processes train it together: "
-        "torchrun --nproc-per-node 2 -m anchored train ... The same command again goes on where it was interrupted."
+        "torchrun --nproc-per-node 2 -m anchored train ... The same command again goes on where it was interrupted.",
     )
-    p.add_argument("--method", default="masking", help="standard, vanilla or masking")
-    p.add_argument("--masked-target", default="uniform", help="target of masked batches: uniform or label")
-    p.add_argument("--seed", type=int, default=0, help="of everything random")
+    add = p.group("what is trained")
+    add("--method", default="masking", help="standard, vanilla or masking")
+    add("--masked-target", default="uniform", help="target of masked batches: uniform or label")
+    add("--seed", type=int, default=0, help="of everything random")
+    add("--out", type=str, help="folder of the run (runs/train-...)")
+    add("--plan", action="store_true", help="print steps, memory and time instead of training")
+    add("--images-per-second", type=float, help="speed of one device, for the time that --plan prints")
     _training_flags(p)
-    p.add_argument("--out", type=str, help="folder of the run (runs/train-...)")
-    p.add_argument("--plan", action="store_true", help="print steps, memory and time instead of training")
-    p.add_argument("--images-per-second", type=float, help="speed of one device, for the time that --plan prints")
     return p
 
 
-def _training_flags(p: ArgumentParser) -> None:
-    add = p.add_argument
-    add("--config", action="config", help="a YAML file of these flags; every run folder holds its own, flags.yaml")
+def _training_flags(p: Parser) -> None:
+    p.add_argument(
+        "--config", action="config", help="a YAML file of these flags; every run folder holds its own, flags.yaml"
+    )
+    add = p.group("data and model")
     add(
         "--data",
         default="digits",
@@ -69,12 +77,21 @@ def _training_flags(p: ArgumentParser) -> None:
     )
     add("--weights", default="none", help="none, default (the library's pretrained ones) or a PATH")
     add("--image-size", type=int, help="side in pixels (the model's own, or the data's)")
+    add("--train-limit", type=int, help="at most this many training images (seeded, stratified)")
+    add("--val-fraction", type=float, default=0.0, help="part of the training data held out for validation")
+    add("--label-noise", type=float, default=0.0, help="part of the training labels changed to another class")
+    add("--labels", help="a file of training labels instead of the data's: FILE or FILE:key")
+    add("--stream", action="store_true", help="decode the images of class folders as they are needed, in workers")
+    add("--memory-limit", type=float, help="GiB that decoded images may take (half of the machine's memory)")
+    add("--strict", action="store_true", help="an unreadable image is an error (else it is left out, and counted)")
+    add = p.group("anchoring")
     add("--alpha", type=float, help="rate of masked batches, in [0, 1] (the recipe's)")
     add("--schedule", default="bernoulli", help="which batches are masked: bernoulli or periodic")
     add("--masked-bn", default="skip", help="masked batches update or skip the running statistics of batch norm")
     add("--recalibrate-bn", type=int, default=0, help="training images to estimate batch norm on again after training")
     add("--reference-source", default="set", help="references in training: set or batch")
     add("--references", type=int, help="size of the reference set (all training images)")
+    add = p.group("training")
     add("--recipe", help="a recipe by name, or the run.json or YAML file of a run (cpu_quick; finetune with --weights)")
     add("--epochs", type=int, help="epochs of training (the recipe's)")
     add("--batch-size", type=int, help="images a step, over all processes (the recipe's)")
@@ -85,19 +102,13 @@ def _training_flags(p: ArgumentParser) -> None:
         "mirrored image is another class)",
     )
     add("--set", nargs="+", default=[], help="any other field of the recipe, as NAME=VALUE")
-    add("--train-limit", type=int, help="at most this many training images (seeded, stratified)")
-    add("--val-fraction", type=float, default=0.0, help="part of the training data held out for validation")
     add("--select", default="last", help="the network of the last epoch, or of the best by top1 or nll on that part")
-    add("--label-noise", type=float, default=0.0, help="part of the training labels changed to another class")
-    add("--labels", help="a file of training labels instead of the data's: FILE or FILE:key")
     add("--precision", default="bfloat16", help="bfloat16 (autocast, where the device computes in it) or float32")
-    add("--compile", action="store_true", help="torch.compile the training step")
-    add("--strict", action="store_true", help="an unreadable image is an error (else it is left out, and counted)")
-    add("--stream", action="store_true", help="decode the images of class folders as they are needed, in workers")
-    add("--workers", type=int, default=2, help="processes that decode, with --stream")
-    add("--memory-limit", type=float, help="GiB that decoded images may take (half of the machine's memory)")
-    add("--device", default="auto", help="auto, cpu, cuda or mps")
     add("--smoke", action="store_true", help="minutes, not hours: 2 epochs, 5,000 training images, 500 test images")
+    add = p.group("running")
+    add("--device", default="auto", help="auto, cpu, cuda or mps")
+    add("--compile", action="store_true", help="torch.compile the training step")
+    add("--workers", type=int, default=2, help="processes that decode, with --stream")
     add("--checkpoint-every", type=float, default=300.0, help="seconds between checkpoints within an epoch")
     add("--keep", type=int, default=2, help="checkpoints that are kept")
     add("--tensorboard", action="store_true", help="write the metrics for TensorBoard too")
@@ -107,8 +118,11 @@ def run_compare(flags: Namespace, command: str) -> None:
     """`anchored compare`."""
     from anchored.compare import compare
 
-    values = {name: _tuple(flags[name]) for name in ("methods", "masked_target", "seeds", "on", "severities")}
-    values |= {"anomalies": _tuple(flags.anomalies), "protocol": flags.protocol, "k": flags.k}
+    values = {name: as_tuple(flags[name]) for name in ("methods", "masked_target", "seeds", "on", "severities")}
+    values |= {"anomalies": as_tuple(flags.anomalies), "protocol": flags.protocol}
+    if flags.k is not None and flags.protocol == "one_random":
+        warnings.warn("--k has no effect without --protocol k_random or transduction", stacklevel=2)
+    values["k"] = K if flags.k is None else flags.k
     settings = _settings(flags, limit=flags.limit, **values)
     compare(settings, out=Path(flags.out) if flags.out else None, command=command, **_how(flags))
 
@@ -138,7 +152,7 @@ def _settings(flags: Namespace, *, limit: int | None = None, **values: Any) -> A
     given |= _assignments(flags.set, given)
     same = {field.name for field in dataclasses.fields(Comparison)} - {"recipe", "train_limit", "limit", *values}
     same &= set(vars(flags))
-    values |= {key: _tuple(flags[key]) for key in same}
+    values |= {key: as_tuple(flags[key]) for key in same}
     return Comparison(recipe=recipe(name, **given), train_limit=train_limit, limit=limit, **values)
 
 
@@ -185,7 +199,3 @@ def _yaml(flags: Namespace) -> str:
 
     values = {name: value for name, value in flags.as_dict().items() if name not in ("config", "out")}
     return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

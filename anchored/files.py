@@ -96,3 +96,8 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 def read_json(path: str | os.PathLike[str]) -> Any:
     """The JSON value in `path`."""
     return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+def as_tuple(value: Any) -> Any:
+    """Lists, which the command line and files have, as the tuples of settings; anything else as it is."""
+    return tuple(value) if isinstance(value, list) else value

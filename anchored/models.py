@@ -186,7 +186,8 @@ def _timm(name: str, rest: str, num_classes: int, pretrained: bool, image_size: 
 
     if not timm.is_model(rest):
         near = difflib.get_close_matches(rest, timm.list_models(), n=5, cutoff=0.5)
-        raise InputError(f"timm has no model {rest!r}. Near: {', '.join(near) or 'none'}.")
+        hint = f"Near: {', '.join(near)}." if near else "timm.list_models('*resnet*') lists those with a word in them."
+        raise InputError(f"timm has no model {rest!r}. {hint}")
     architecture, _, tag = rest.partition(".")
     try:
         native = timm.get_pretrained_cfg(rest)

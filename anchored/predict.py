@@ -3,47 +3,93 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from anchored.runs import load
+from anchored.data.folder import SUFFIXES
+from anchored.errors import InputError
+from anchored.progress import Work
+from anchored.runs import Run, load, opened
+
+PART = 256  # images that are decoded at once
 
 
 def predict_files(run: Path, paths: Sequence[str], *, protocol: str, k: int, as_json: bool) -> None:
     """Print class, confidence, spread over references, energy and anomaly flag of each image, on stdout.
 
-    Raises InputError, before predicting, where the run or an image cannot be read.
+    paths: image files, and folders for the image files in them. The table comes at the end, JSON lines as they are
+    found. Raises InputError where the run cannot be read and, after predicting the others, for images that cannot.
     """
     loaded = load(run)
-    prediction = loaded.predict(list(paths), protocol=protocol, k=k)
+    files = list(_files(paths))
+    unreadable: list[str] = []
+    table = None
+    with Work(len(files)) as work:
+        for start in range(0, len(files), PART):
+            part = files[start : start + PART]
+            for result in _results(loaded, part, unreadable, protocol, k):
+                if as_json:
+                    print(json.dumps(result, ensure_ascii=False))
+                    continue
+                table = table or _table(loaded, result)
+                table.add_row(*("-" if value is None else _word(value) for value in result.values()))
+            work.advance(len(part), "predicting")
+    if table is not None:
+        Console().print(table)
+    if unreadable:
+        count = f"{len(unreadable):,} of {len(files):,} images cannot be read: " if len(files) > 1 else ""
+        raise InputError(count + "; ".join(unreadable))
+
+
+def _files(paths: Sequence[str]) -> Iterator[str]:
+    for path in paths:
+        if not Path(path).is_dir():
+            yield path
+            continue
+        found = sorted(str(file) for file in Path(path).iterdir() if file.suffix.lower() in SUFFIXES)
+        if not found:
+            raise InputError(f"there are no images in the folder {path} ({', '.join(SUFFIXES)}).")
+        yield from found
+
+
+def _results(
+    run: Run, files: Sequence[str], unreadable: list[str], protocol: str, k: int
+) -> Iterator[dict[str, object]]:
+    """What is said of each image that can be read; the reasons of the others go to `unreadable`."""
+    pictures, kept = [], []
+    for file in files:
+        try:
+            pictures.append(opened(file))
+            kept.append(file)
+        except InputError as error:
+            unreadable.append(str(error))
+    if not kept:
+        return
+    prediction = run.predict(pictures, protocol=protocol, k=k)
     confidence, best = prediction.probs.max(1)
     std = prediction.std.mean(1) if prediction.std is not None else None
-    limit = loaded.anomaly
-    results = [
-        {
-            "image": path,
-            "class": loaded.classes[int(best[i])],
+    limit = run.anomaly
+    for i, file in enumerate(kept):
+        yield {
+            "image": file,
+            "class": run.classes[int(best[i])],
             "confidence": round(float(confidence[i]), 4),
             "std": None if std is None else round(float(std[i]), 5),
             "energy": round(float(prediction.energy[i]), 4),
             "anomaly": None if limit is None else bool(prediction.energy[i] > limit.energy),
         }
-        for i, path in enumerate(paths)
-    ]
-    if as_json:
-        for result in results:
-            print(json.dumps(result, ensure_ascii=False))
-        return
+
+
+def _table(run: Run, result: dict[str, object]) -> Table:
+    limit = run.anomaly
     flagged = f"anomaly: {limit}" if limit else "anomaly: this run has no threshold"
     table = Table(caption=f"std: spread over references (k_random). energy: larger for anomalies. {flagged}.")
-    for column in results[0]:
+    for column in result:
         table.add_column(column, overflow="fold")
-    for result in results:
-        table.add_row(*("-" if value is None else _word(value) for value in result.values()))
-    Console().print(table)
+    return table
 
 
 def _word(value: object) -> str:

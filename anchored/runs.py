@@ -27,7 +27,7 @@ from anchored.core import Anchored
 from anchored.data.base import Images
 from anchored.data.images import fit
 from anchored.errors import InputError, unknown
-from anchored.files import read_json, write_atomic, write_json
+from anchored.files import as_tuple, read_json, write_atomic, write_json
 from anchored.preprocess import Preprocess
 from anchored.protocols import Predict, Prediction
 from anchored.recipes import Recipe
@@ -100,16 +100,22 @@ def _as_uint8(images: Shown, preprocess: Preprocess) -> Tensor:
     return torch.from_numpy(np.stack(fitted))
 
 
+def opened(path: str | os.PathLike[str]) -> Image.Image:
+    """The picture in a file. Raises InputError where it cannot be read."""
+    try:
+        with Image.open(path) as file:
+            file.load()
+            return file.copy()
+    except (OSError, ValueError, SyntaxError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InputError(f"{os.fspath(path)} is not a readable image: {reason}") from error
+
+
 def _picture(image: Any) -> Image.Image:
     if isinstance(image, Image.Image):
         return image
     if isinstance(image, (str, os.PathLike)):
-        try:
-            with Image.open(image) as opened:
-                opened.load()
-                return opened.copy()
-        except (OSError, ValueError, SyntaxError) as error:
-            raise InputError(f"{os.fspath(image)} is not a readable image: {error}") from error
+        return opened(image)
     if not isinstance(image, (np.ndarray, Tensor)):
         raise InputError(f"an image is a PIL image, a path or a uint8 array [H, W, 3]; got {type(image).__name__}.")
     array = np.asarray(image.cpu() if isinstance(image, Tensor) else image)
@@ -180,10 +186,12 @@ def load(folder: str | os.PathLike[str], *, revision: str | None = None) -> Run:
     if not folder.exists() and hub.REPOSITORY.fullmatch(name):
         folder = hub.fetch(name, revision)
     if not (folder / "run.json").is_file():
-        raise InputError(f"{folder} is not a run: it has no run.json (a run folder is written by compare or train).")
+        inside = sorted(str(path.parent) for path in folder.glob("runs/*/run.json"))
+        hint = f"Runs in it: {', '.join(inside)}" if inside else "A run folder is written by compare or train"
+        raise InputError(f"{folder} is not a run: it has no run.json. {hint}.")
     info = read_json(folder / "run.json")
     config = run_config(info["config"])
-    preprocess = Preprocess(**{key: _tuple(value) for key, value in info["preprocess"].items()})
+    preprocess = Preprocess(**{key: as_tuple(value) for key, value in info["preprocess"].items()})
     net = build(dataclasses.replace(config, weights="none"), len(info["classes"]), preprocess.size)
     try:
         net.load_state_dict(load_file(folder / "model.safetensors"))
@@ -210,12 +218,8 @@ def _save(tensors: dict[str, Tensor], path: Path) -> None:
 
 def run_config(values: dict[str, Any]) -> RunConfig:
     """The RunConfig in a run.json."""
-    recipe = Recipe(**{key: _tuple(value) for key, value in values["recipe"].items()})
+    recipe = Recipe(**{key: as_tuple(value) for key, value in values["recipe"].items()})
     return RunConfig(**{**values, "recipe": recipe})
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def versions() -> dict[str, str]:
