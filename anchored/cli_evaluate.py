@@ -43,7 +43,7 @@ def evaluate_parser() -> Parser:
         nargs="+",
         default=["clean"],
         help="clean, c, c-bar, c-mce, names of corruptions, c:PATH, c-bar:PATH, imagenet-r, imagenet-sketch, "
-        "imagenet-v2, objectnet, cifar10.1, folder:PATH, parquet:PATH, npz:PATH",
+        "imagenet-v2, objectnet, cifar10.1, folder:PATH, parquet:PATH, npz:PATH, hf:PATH",
     )
     add("--severities", nargs="+", type=int, help="severities of the corruptions, 1 to 5 (all)")
     add(

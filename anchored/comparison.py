@@ -104,5 +104,3 @@ def without_effect(settings: Comparison) -> Iterator[str]:
         yield "alpha 0 never masks: masking is the same as vanilla"
     if settings.methods == ("standard",) and settings.protocol != "one_random":
         yield "--protocol has no effect on the method standard alone"
-    if settings.limit is not None and settings.limit < 100:
-        yield f"--limit {settings.limit}: accuracies over so few images are coarse"

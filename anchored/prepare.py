@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ import torch
 from rich.console import Console
 from torch import nn
 
+from anchored import cautions, runs
 from anchored import data as sources
-from anchored import runs
 from anchored.augment import without_flips
 from anchored.comparison import Comparison
 from anchored.config import build
@@ -27,9 +26,7 @@ from anchored.files import read_json, write_json, write_text
 from anchored.models import create
 from anchored.preprocess import Preprocess
 from anchored.progress import Decoding
-from anchored.references import Anchoring
 
-FEW_STEPS = 20
 STATISTICS = 10_000  # streamed images that mean and deviation are taken from, for models without their own
 
 
@@ -94,7 +91,9 @@ def prepare(settings: Comparison, *, strict: bool = False, memory_limit: int | N
     if settings.val_fraction:
         train_set, validation = sources.split(train_set, settings.val_fraction, seed=0)[:2]
     data = dataclasses.replace(data, train=train_set)
-    notes += _few_steps(settings, len(train_set))
+    notes += cautions.few_steps(settings, len(train_set))
+    notes += cautions.few_images(settings, len(data.test))
+    notes += cautions.mirrored(settings.recipe.augmentation, data.classes)
     if len(data.classes) < 2:
         raise InputError(f"a classifier needs at least 2 classes; {data.name} has {len(data.classes)}.")
     _check_sizes(settings, len(data.train))
@@ -114,7 +113,10 @@ def prepare(settings: Comparison, *, strict: bool = False, memory_limit: int | N
     anomalies = []
     for spec in settings.anomalies:
         with Decoding(f"reading {spec}") as progress:
+            if spec == settings.data:
+                raise InputError(f"--anomalies holds images of no known class; {spec} is the data itself.")
             anomalies.append(sources.load_anomalies(spec, like=data, size=size, progress=progress, **how))
+        notes += cautions.known_anomalies(spec, anomalies[-1][1], data)
     return Prepared(
         settings,
         data,
@@ -133,26 +135,6 @@ def _streamed(settings: Comparison, size: int | None, interpolation: str, crop: 
     train, test = (sources.listing(settings.data, part=part, root=settings.root) for part in sources.PARTS)
     images = Streamed.of(train, options, lenient=not strict), Streamed.of(test, options)
     return Data(train.name, *images, train.classes, split=train.split, notes=train.notes)
-
-
-def _few_steps(settings: Comparison, n: int) -> Iterator[str]:
-    """What a run of few steps cannot show, in words."""
-    recipe = settings.recipe
-    steps = n // min(recipe.batch_size, n) * recipe.epochs
-    if steps < FEW_STEPS:
-        yield (
-            f"each run takes only {steps} steps (batches of {min(recipe.batch_size, n)} of {n:,} images): too few to "
-            "learn anything, so the results compare little more than initialisations; use more --epochs or a smaller "
-            "--batch-size"
-        )
-    if "masking" in settings.methods and recipe.alpha > 0:
-        for seed in settings.seeds:
-            plan = Anchoring(recipe.alpha, seed, source="batch", schedule=settings.schedule)
-            if steps <= 1000 and not any(plan.masked(step) for step in range(steps)):
-                yield (
-                    f"none of the {steps} steps of seed {seed} is masked at alpha {recipe.alpha}, so masking is the "
-                    "same as vanilla there; use more steps or --schedule periodic"
-                )
 
 
 def _check_sizes(settings: Comparison, train_size: int) -> None:

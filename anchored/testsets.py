@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 import anchored.data as sources
-from anchored.data import folder, npz, parquet
+from anchored.data import folder, hf, npz, parquet
 from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Listing, Options, place, title
 from anchored.data.checks import check_range, integer_labels, some
 from anchored.data.decode import Source, decode
@@ -33,6 +33,8 @@ def whole(spec: str, *, root: str | None = None) -> Listing:
         return parquet.whole(path)
     if kind == "npz" and path:
         return npz.whole(path)
+    if kind == "hf" and path:
+        return hf.whole(path)
     if spec == "photos":
         raise InputError("photos are crops for images of one size and no data source; they go to --anomalies.")
     return sources.listing(spec, part="test", root=root)

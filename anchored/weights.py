@@ -74,6 +74,10 @@ def assign(net: nn.Module, state: dict[str, Tensor], name: str, where: str) -> t
         state = fitted
     if problems := _problems(net, state):
         raise InputError(f"{where} holds a checkpoint of another model than {name}: keys {'; '.join(problems)}.")
+    parameters = [key for key, _ in net.named_parameters() if key in state]
+    if odd := [key for key in parameters if not state[key].isfinite().all()]:
+        named = ", ".join(odd[:3])
+        raise InputError(f"weights are finite numbers; in {where} {len(odd)} tensors hold NaN or infinity ({named}).")
     target = net.state_dict()  # an ordered dict with the version numbers some layers ask for
     head = [key for key in target if key in state and target[key].shape != state[key].shape]
     target.update({key: state[key] for key in target if key in state and key not in head})

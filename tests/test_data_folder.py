@@ -32,7 +32,8 @@ def test_parts_are_read_as_given_and_test_goes_before_val(tmp_path, names, used)
     for seed, name in enumerate(names):
         class_folders(root / name, {"dog": 3, "cat": 2, "eel": 4}, seed=10_000 * seed)
     data = load(root)
-    assert data.name == "folder:pets" and data.classes == ("cat", "dog", "eel") and data.notes == ()
+    assert data.name == "folder:pets" and data.classes == ("cat", "dog", "eel")
+    assert [note.partition(" is not used")[0] for note in data.notes] == list(names[2:])
     assert data.split == f"as given ({names[0]}, {used})"
     # class_folders counts dog 0, cat 1, eel 2; classes come out sorted
     seeds = [1000, 1001, 0, 1, 2, 2000, 2001, 2002, 2003]

@@ -14,6 +14,7 @@ from PIL import Image
 from anchored import data as sources
 from anchored.data import hf
 from anchored.errors import InputError
+from anchored.testsets import whole
 
 NAMES = ("cat", "dog", "eel")
 
@@ -58,7 +59,8 @@ def expected(seeds, side=8):
 def test_saved_splits_are_read_in_order(build, save):
     spec = save(train=build(range(200)), test=build(range(300, 309)), validation=build(range(400, 403)))
     data = sources.load(spec)
-    assert data.name == "hf:pets" and data.classes == NAMES and data.flip and data.notes == ()
+    assert data.name == "hf:pets" and data.classes == NAMES and data.flip
+    assert len(data.notes) == 1 and data.notes[0].startswith("validation is not used")
     assert torch.equal(data.train.images, expected(range(200)))  # more than a batch of rows
     assert data.train.labels.tolist() == [seed % 3 for seed in range(200)]
     assert torch.equal(data.test.images, expected(range(300, 309))) and data.split == "as given (train, test)"
@@ -66,6 +68,9 @@ def test_saved_splits_are_read_in_order(build, save):
     (png,) = listing.pictures(np.array([4]))
     assert png == encoded(picture(304)) and listing.called(4) == "test row 4"  # stored bytes, not decoded
     assert listing.labels.tolist() == [seed % 3 for seed in range(300, 309)]
+    shift = whole(spec)
+    assert shift.name == "pets" and shift.classes == NAMES and shift.split == "all 9 rows of test"
+    assert list(shift.pictures(np.array([4]))) == [png] and torch.equal(shift.labels, listing.labels)
 
 
 def test_rows_chosen_and_shuffled_before_saving_keep_their_labels(build, save):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -155,6 +155,14 @@ class Options:
 def unlabelled(images: Tensor) -> ImageSet:
     """`images` (uint8 [N, H, W, 3]) as an ImageSet of no known class (labels -1)."""
     return ImageSet(images, torch.full((len(images),), -1, dtype=torch.int64))
+
+
+def unused(parts: Sequence[str]) -> tuple[str, ...]:
+    """The note of parts of a data set that are neither trained nor tested on."""
+    if not parts:
+        return ()
+    verb = "are" if len(parts) > 1 else "is"
+    return (f"{', '.join(parts)} {verb} not used (--val-fraction holds out a part of the training images)",)
 
 
 def place(path: str) -> Path:

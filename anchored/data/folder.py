@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Listing, Options, place, title
+from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Listing, Options, place, title, unused
 from anchored.data.checks import check_parts, decoded, some
 from anchored.data.decode import Decoded, decode
 from anchored.data.splits import stratified
@@ -75,6 +75,8 @@ def listings(path: str, options: Options) -> tuple[Listing, Listing]:
         numbers = torch.tensor([given.classes.index(name) for name in tested.classes])
         test_labels = numbers[torch.tensor(tested.labels)]
         notes += tested.notes()
+        others = [part for word, part in _named(root).items() if any(word in words for words in TEST_WORDS)]
+        notes += unused([part.name for part in others if part != test_root])
         how = f"as given ({train_root.name}, {test_root.name})"
     check_parts(where, train_labels, test_labels, given.classes)
 

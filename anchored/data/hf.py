@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Listing, Options, place, title
-from anchored.data.checks import check_parts, decoded, integer_labels, same_classes, some
+from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Listing, Options, place, title, unused
+from anchored.data.checks import check_parts, check_range, decoded, integer_labels, same_classes, some
 from anchored.data.decode import Decoded, decode
 from anchored.data.parquet import IMAGE_COLUMNS, LABEL_COLUMNS, TEST_PART
 from anchored.data.splits import stratified
@@ -55,6 +55,7 @@ def listings(path: str, options: Options) -> tuple[Listing, Listing]:
         test_labels, test_classes = _labels(splits[test], column, f"{where} {test}")
         classes = same_classes(where, classes, test_classes)
         how = f"as given ({train}, {test})" + (f"; {tests[0]} has no labels" if test != tests[0] else "")
+        notes += unused([name for name in tests if name != test and _labelled(splits[name], column)])
         train_rows, test_rows = torch.arange(len(labels)), torch.arange(len(test_labels))
     elif tests:
         raise InputError(
@@ -98,6 +99,34 @@ def load_unlabelled(path: str, options: Options) -> Decoded:
     column = _image_column(splits[split], f"{where} {split}")
     pictures = _pictures(splits[split], column, rows, where)
     return decode(pictures, len(rows), options, name=lambda row: f"{split} row {row}")
+
+
+def whole(path: str) -> Listing:
+    """The test split, or the training split where there is none, not decoded; labels are -1 where it has none.
+
+    Raises InputError for labels outside the classes.
+    """
+    where = f"hf:{path}"
+    splits = _splits(path)
+    train, tests = _choose(splits)
+    split = next(iter(tests), train) or next(iter(splits))
+    dataset = splits[split]
+    images = _image_column(dataset, f"{where} {split}")
+    labels, names = torch.full((len(dataset),), -1), None
+    if any(kind in ("ClassLabel", *INTEGERS) for kind in _kinds(dataset).values()):
+        column, _ = _label_column(dataset, f"{where} {split}")
+        if _labelled(dataset, column):
+            labels, names = _labels(dataset, column, f"{where} {split}")
+            check_range(where, labels, names)
+    return Listing(
+        title(path),
+        labels,
+        names or tuple(map(str, range(int(labels.max()) + 1))),
+        f"all {len(dataset):,} rows of {split}",
+        (),
+        pictures=lambda wanted: _pictures(dataset, images, wanted, where),
+        called=lambda row: f"{split} row {row}",
+    )
 
 
 # --- splits and columns --------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO
 
@@ -15,7 +15,7 @@ import torch
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from anchored.data.base import Data, Listing, Options, place, title
+from anchored.data.base import Data, Listing, Options, place, title, unused
 from anchored.data.checks import assemble, check_parts, check_range, integer_labels
 from anchored.data.decode import Decoded, check_memory, fit_arrays
 from anchored.data.splits import stratified
@@ -41,6 +41,7 @@ def load(path: str, options: Options) -> Data:
         test_keys = rest[0] if rest else None
         _check_memory(file, [keys[0] for keys in (train_keys, test_keys) if keys], options)
         classes = _names(_read(file, "classes", where)) if "classes" in file.files else None
+        notes = _unused(file, (train_keys, *rest))
         images, labels = _part(file, train_keys, where)
         if test_keys is None:
             check_parts(where, labels, labels, classes)
@@ -54,7 +55,8 @@ def load(path: str, options: Options) -> Data:
     check_parts(where, labels, test_labels, classes)
     train = fit_arrays(images, options, name=train_keys[0], others=len(test_labels))
     test = fit_arrays(test_images, options, name=(test_keys or train_keys)[0], others=len(labels))
-    return assemble(f"npz:{title(path)}", where, (train, labels), (test, test_labels), classes, split=how)
+    parts = (train, labels), (test, test_labels)
+    return assemble(f"npz:{title(path)}", where, *parts, classes, split=how, notes=notes)
 
 
 def load_unlabelled(path: str, options: Options) -> Decoded:
@@ -74,6 +76,7 @@ def listings(path: str, options: Options) -> tuple[Listing, Listing]:
     where = f"npz:{path}"
     with _open(path, where) as file:
         keys = _keys(file, where)
+        notes = _unused(file, keys)
         classes = _names(_read(file, "classes", where)) if "classes" in file.files else None
         lengths = [_shape(path, key[0], where)[0] for key in keys]
         labels = [
@@ -96,7 +99,7 @@ def listings(path: str, options: Options) -> tuple[Listing, Listing]:
             labels,
             names,
             how,
-            (),
+            notes,
             pictures=lambda wanted: _images(path, key, where, rows[wanted]),
             called=lambda row: f"{key} image {rows[row]}",
         )
@@ -114,6 +117,10 @@ def _keys(file: NpzFile, where: str) -> list[tuple[str, str]]:
         )
     test = _pair(file, TEST_KEYS)
     return [train, test] if test else [train]
+
+
+def _unused(file: NpzFile, keys: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    return unused([pair[0] for pair in TEST_KEYS if pair[0] in file.files and pair not in keys])
 
 
 def _header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Listing, Options, place, title
+from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Listing, Options, place, title, unused
 from anchored.data.checks import check_parts, check_range, decoded, integer_labels, same_classes
 from anchored.data.decode import Decoded, decode
 from anchored.data.splits import stratified
@@ -48,11 +48,13 @@ def listings(path: str, options: Options) -> tuple[Listing, Listing]:
         test_labels, test_classes = _labels(test_files, where)
         classes = same_classes(where, classes, test_classes)
         train_rows, test_rows = torch.arange(len(train_labels)), torch.arange(len(test_labels))
+        notes = _unused(path, [*train_files, *test_files])
     else:
         check_parts(where, train_labels, train_labels, classes)
         test_files, test_labels = train_files, train_labels
         test_rows, train_rows = stratified(train_labels, TEST_PART, options.seed, classes)
         how = f"stratified 80 / 20 of {how}, seed {options.seed}"
+        notes = ()
     train_labels, test_labels = train_labels[train_rows], test_labels[test_rows]
     names, _ = check_parts(where, train_labels, test_labels, classes)
     name = _name(path, train_files, test_files)
@@ -63,7 +65,7 @@ def listings(path: str, options: Options) -> tuple[Listing, Listing]:
             labels,
             names,
             how,
-            (),
+            notes,
             pictures=lambda wanted: _pictures(files, rows[wanted]),
             called=_namer(files, rows),
         )
@@ -112,6 +114,13 @@ def find(path: str) -> tuple[list[Path], list[Path], str]:
             "Or pass two files, parquet:TRAIN,TEST."
         )
     return files, [], _count(files, root)
+
+
+def _unused(path: str, used: list[Path]) -> tuple[str, ...]:
+    """The note of files beside those of train and test."""
+    root = place(path)
+    others = [_relative(file, root) for file in _shards(root) if file not in used] if root.is_dir() else []
+    return unused([*others[:4], *([f"{len(others) - 4} more files"] if len(others) > 4 else [])])
 
 
 def _shards(root: Path) -> list[Path]:
