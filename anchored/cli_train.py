@@ -112,6 +112,11 @@ def _training_flags(p: Parser) -> None:
     add("--checkpoint-every", type=float, default=300.0, help="seconds between checkpoints within an epoch")
     add("--keep", type=int, default=2, help="checkpoints that are kept")
     add("--tensorboard", action="store_true", help="write the metrics for TensorBoard too")
+    add(
+        "--wandb",
+        action="store_true",
+        help="record the metrics with Weights & Biases too (WANDB_MODE=offline: locally)",
+    )
 
 
 def run_compare(flags: Namespace, command: str) -> None:
@@ -175,18 +180,21 @@ def _assignments(pairs: list[str], given: dict[str, Any]) -> dict[str, Any]:
 def _how(flags: Namespace) -> dict[str, Any]:
     """What changes how a command works and not what comes out of it."""
     from anchored.devices import device
+    from anchored.recorders import RECORDERS, check
 
     if flags.workers < 0:
         raise InputError(f"workers counts processes, 0 for none; got {flags.workers}.")
     if flags.keep < 1:
         raise InputError(f"keep is at least 1 checkpoint; got {flags.keep}.")
+    recorders = tuple(name for name in RECORDERS if flags[name])
+    check(recorders)
     return {
         "device": device(flags.device),
         "compile": flags.compile,
         "checkpoint_every": flags.checkpoint_every,
         "keep": flags.keep,
         "workers": flags.workers,
-        "tensorboard": flags.tensorboard,
+        "recorders": recorders,
         "strict": flags.strict,
         "flags": _yaml(flags),
         "memory_limit": None if flags.memory_limit is None else int(flags.memory_limit * 2**30),

@@ -36,7 +36,7 @@ def compare(
     checkpoint_every: float = 300.0,
     keep: int = 2,
     workers: int = 2,
-    tensorboard: bool = False,
+    recorders: tuple[str, ...] = (),
     strict: bool = False,
     memory_limit: int | None = None,
     console: Console | None = None,
@@ -44,8 +44,9 @@ def compare(
     """Train, evaluate and report; the folder with the results. The same call goes on where it was interrupted.
 
     out: the folder (default: runs/ and a name made of the settings). strict: an unreadable image is an error.
-    memory_limit: bytes the images may take. command, flags (YAML): for the record. Everything that can be wrong with
-    the settings or the data is checked before the first step of training. Raises InputError.
+    recorders: of `anchored.recorders`. memory_limit: bytes the images may take. command, flags (YAML): for the record.
+    Everything that can be wrong with the settings or the data is checked before the first step of training. Raises
+    InputError.
     """
     console = console or Console()
     for note in without_effect(settings):
@@ -70,7 +71,7 @@ def compare(
                 checkpoint_every=checkpoint_every,
                 keep=keep,
                 workers=workers,
-                tensorboard=tensorboard,
+                recorders=recorders,
             )
         _evaluate(settings, prepared, configs, planned, out, device, work)
     first_seed = [config.run for config in configs if config.seed == settings.seeds[0]]

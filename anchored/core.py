@@ -141,6 +141,7 @@ def anchored_loss(
     logits = net(x, reference, masked=masked)
     if not (masked and masked_target == "uniform"):
         return criterion(logits, y)
+    logits = logits if logits.dtype == torch.float64 else logits.float()  # in bfloat16 1/10 is 0.1001
     uniform = torch.full_like(logits, 1 / logits.shape[-1])
     try:
         return criterion(logits, uniform)

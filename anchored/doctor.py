@@ -19,6 +19,8 @@ EXTRAS = {
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "hf": ("transformers", "datasets"),
     "tensorboard": ("tensorboard",),
+    "wandb": ("wandb",),
+    "lightning": ("lightning",),
 }
 
 

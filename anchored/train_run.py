@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from anchored.errors import InputError
 from anchored.files import in_use
 from anchored.prepare import Prepared, claim, prepare, say_notes
 from anchored.progress import Work
+from anchored.recorders import recording
 from anchored.train import goodness, train
 
 TRAINING_COST = 3.0  # a training pass of an image costs about three forward passes
@@ -45,7 +45,7 @@ def train_run(
     checkpoint_every: float = 300.0,
     keep: int = 2,
     workers: int = 2,
-    tensorboard: bool = False,
+    recorders: tuple[str, ...] = (),
     team: Team | None = None,
 ) -> None:
     """Train a run and save it in `folder`, or go on with it; a finished one is left as it is."""
@@ -54,8 +54,7 @@ def train_run(
         return
     work.skip(cost(prepared) * _epochs_done(folder) / config.recipe.epochs)
     train_set = prepared.data.train
-    record, close = _tensorboard(folder) if tensorboard else (lambda line: None, lambda: None)
-    try:
+    with recording(recorders if team is None or team.main else (), folder, config) as record:
         net = train(
             config,
             prepared.data,
@@ -72,8 +71,6 @@ def train_run(
             say=lambda note: warnings.warn(note, stacklevel=2),
             record=record,
         )
-    finally:
-        close()
     if team is not None and not team.main:
         return
     history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -116,7 +113,7 @@ def train_one(
 ) -> Path:
     """Train the one run of `settings` (its only method, target and seed); its folder. Raises InputError.
 
-    Under torchrun every process calls it. `how`: compile, checkpoint_every, keep, workers, tensorboard.
+    Under torchrun every process calls it. `how`: compile, checkpoint_every, keep, workers, recorders.
     """
     team = Team(device)
     if team.main:
@@ -179,19 +176,3 @@ def _gib(prepared: Prepared) -> str:
 def _epochs_done(folder: Path) -> int:
     path = folder / "metrics.jsonl"
     return len(path.read_text().splitlines()) if path.exists() else 0
-
-
-def _tensorboard(folder: Path) -> tuple[Callable[[dict[str, Any]], None], Callable[[], None]]:
-    """(what records an epoch's metrics for TensorBoard, what closes it)."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise InputError("--tensorboard needs the package: pip install 'anchored[tensorboard]'.") from error
-    writer = SummaryWriter(folder / "tensorboard")
-
-    def record(line: dict[str, Any]) -> None:
-        for name, value in line.items():
-            if isinstance(value, (int, float)) and name not in ("epoch", "step"):
-                writer.add_scalar(name, value, line["step"])
-
-    return record, writer.close

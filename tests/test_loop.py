@@ -82,6 +82,20 @@ def test_autocast_computes_in_bfloat16_and_gives_nearly_the_same_gradient(net: A
     assert net.many(x, r[:2]).dtype == torch.float32  # nothing of the other precision is kept between calls
 
 
+def test_the_uniform_target_is_exact_in_bfloat16(net: Anchored) -> None:
+    seen = []
+
+    def criterion(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        seen.append((logits.dtype, target))
+        return nn.functional.cross_entropy(logits, target)
+
+    x = seeded(4, 3, 6, 6).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        anchored_loss(net, x, torch.arange(4), x.flip(0), masked=True, criterion=criterion)
+    ((dtype, target),) = seen
+    assert dtype == torch.float32 and torch.equal(target, torch.full((4, 5), 0.2))
+
+
 def test_an_average_of_the_weights_is_anchored_too(net: Anchored) -> None:
     average = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(0.8), use_buffers=True)
     expected = {name: value.clone() for name, value in net.state_dict().items()}
@@ -138,6 +152,13 @@ def example(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.mark.filterwarnings("ignore")  # of the package about itself and its dependencies
+def test_the_lightning_module_learns_the_digits(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("lightning", reason="the package lightning is not installed: anchored[lightning]")
+    assert example("lightning_module").main() > 85
+    assert "accuracy" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["pytorch_loop", "accelerate_loop"])

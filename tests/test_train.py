@@ -308,13 +308,3 @@ def test_a_batch_without_equal_parts_is_refused(tmp_path: Path) -> None:
     (config,) = prepared.settings.run_configs()
     with pytest.raises(InputError, match="multiple of 1 processes x 4 parts; got 30"):
         train(config, data, prepared.preprocess, tmp_path, device=CPU)
-
-
-def test_tensorboard_gets_the_metrics_of_every_epoch(tmp_path: Path) -> None:
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    main(["train", "--model", "tiny_model:tiny", "--epochs", "2", "--tensorboard", "--out", str(tmp_path / "run")])
-    found = accumulator.EventAccumulator(str(tmp_path / "run" / "tensorboard"))
-    found.Reload()
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    shown = [(event.step, pytest.approx(event.value, rel=1e-6)) for event in found.Scalars("loss")]
-    assert shown == [(line["step"], line["loss"]) for line in lines]
