@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 from pyarrow import parquet
 from rich.console import Console
 from scipy import stats
@@ -17,8 +19,8 @@ from test_report_folder import HELP, Effect, Plan, build
 
 from anchored.errors import InputError
 from anchored.metrics import auroc, smooth_ece
-from anchored.report import print_table, summarise
-from anchored.report.figures import spread
+from anchored.report import charts, print_table, summarise, write_report
+from anchored.report.figures import spread, to_svg
 from anchored.report.summary import Delta
 from anchored.report.tables import csv_text, interval_text, markdown, number, verdict_on
 from anchored.rows import Row, read_rows
@@ -354,3 +356,23 @@ def test_labels_are_moved_apart_as_little_as_needed() -> None:
     assert placed == pytest.approx([48.5, 52.5, 20.0])
     crowded = spread([1.0, 1.0, 1.0], [4.0, 8.0, 4.0], 0.0, 100.0)
     assert sorted(crowded) == pytest.approx([2.0, 8.0, 14.0])
+
+
+def test_no_text_of_a_figure_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    near = {"standard": Effect(98.9, 92.0), "masking-uniform": Effect(98.3, 90.0)}  # ticks such as 97.5 are the widest
+    cut: list[str] = []
+
+    def watched(figure: Figure) -> str:
+        figure.draw_without_rendering()  # so that places are known
+        whole = figure.bbox
+        ticks = {label for axis in figure.axes for label in (*axis.get_xticklabels(), *axis.get_yticklabels())}
+        for text in figure.findobj(Text):
+            if text.get_visible() and text.get_text().strip() and text not in ticks:  # some ticks are not drawn
+                box = text.get_window_extent()
+                if box.x0 < whole.x0 or box.y0 < whole.y0 or box.x1 > whole.x1 or box.y1 > whole.y1:
+                    cut.append(f"{text.get_text()} {box.extents} of {whole.extents}")
+        return to_svg(figure)
+
+    monkeypatch.setattr(charts, "to_svg", watched)
+    write_report(build(tmp_path, Plan(effects=near)))
+    assert not cut

@@ -54,7 +54,7 @@ def severity_chart(summary: Summary, benchmark: str) -> Picture | None:
         return None
     styles, spoken, ends = looks(summary), [], {}
     figure, (axis,) = canvas(3.3)
-    figure.subplots_adjust(left=0.11, right=0.77, top=0.96, bottom=0.16)
+    figure.subplots_adjust(left=0.155, right=0.77, top=0.96, bottom=0.16)
     clean = Cell("clean")
     for method in summary.methods:
         groups = [(0, [clean])] + [(s, [c for c in cells if c.severity == s]) for s in severities]
