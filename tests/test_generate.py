@@ -88,12 +88,12 @@ def test_arrays_hold_what_corrupt_gives(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_processes_and_modes_change_nothing_but_what_they_say(tmp_path: Path) -> None:
-    wide = {"data": "digits", "suite": ("gaussian_noise", "motion_blur"), "severities": (3,), "limit": 100}
+    wide = {"data": "digits", "suite": ("gaussian_noise", "zoom_blur"), "severities": (3,), "limit": 100}
     one = generate(Request(**wide), tmp_path / "one", workers=1)  # type: ignore[arg-type]
     two = generate(Request(**wide), tmp_path / "two", workers=2)  # type: ignore[arg-type]
     assert tree(one.parent) == tree(two.parent)
     fast = generate(Request(**wide, exact=False), tmp_path / "fast", workers=1)  # type: ignore[arg-type]
-    exact, quick = (np.load(path.parent / "motion_blur.npy").astype(int) for path in (one, fast))
+    exact, quick = (np.load(path.parent / "zoom_blur.npy").astype(int) for path in (one, fast))
     assert 0 < np.abs(exact - quick).max() <= 1
     # An image of a limited set is the one of the full set: its position counts, not its row.
     positions = np.array(json.loads(one.read_text())["images"]["positions"])
@@ -294,7 +294,7 @@ def test_a_disk_too_small_is_noticed_before_any_work(
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9 - 10**6, 10**6))
     message = fails(["digits", "--out", str(tmp_path / "out")], capsys)
-    assert "19 arrays of 0.00828 GB need 0.157 GB more, but only 0.001 GB are free" in message
+    assert "19 arrays of 0.00691 GB need 0.131 GB more, but only 0.001 GB are free" in message
     assert not (tmp_path / "out").exists()
 
 
