@@ -23,13 +23,13 @@ class Checkpoints:
 
     def save(self, state: State) -> None:
         """Write `state` (with its "step") and remove those before the last `keep`."""
-        write_atomic(self._path(state["step"]), functools.partial(torch.save, state))
+        write_atomic(self._path(state["step"]), functools.partial(_write, state))
         for path in self._all()[: -self.keep]:
             path.unlink(missing_ok=True)
 
     def save_best(self, state: State) -> None:
         """Write `state` as the best one so far."""
-        write_atomic(self.folder / "best.pt", functools.partial(torch.save, state))
+        write_atomic(self.folder / "best.pt", functools.partial(_write, state))
 
     def best(self, device: torch.device) -> State:
         """The best state. Raises InputError where it cannot be read."""
@@ -58,6 +58,12 @@ class Checkpoints:
             )
         return None, ()
 
+    @property
+    def last(self) -> Path | None:
+        """The file of the newest one, if there is any."""
+        paths = self._all()
+        return paths[-1] if paths else None
+
     def clear(self) -> None:
         """Remove all of them: the run is finished."""
         for path in [*self._all(), self.folder / "best.pt"]:
@@ -70,6 +76,18 @@ class Checkpoints:
 
     def _all(self) -> list[Path]:
         return sorted(self.folder.glob("step-*.pt"))
+
+
+def _write(state: State, path: Path) -> None:
+    try:
+        with open(path, "wb") as file:
+            torch.save(state, file)
+    except (OSError, RuntimeError) as error:
+        # Torch fails with an error of its own on its way out of what the system said, such as a full disk.
+        said = error if isinstance(error, OSError) else error.__context__
+        if isinstance(said, OSError):
+            raise OSError(said.errno, said.strerror, str(path)) from error
+        raise
 
 
 def _read(path: Path, device: torch.device) -> State:

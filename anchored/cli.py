@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shlex
 import sys
 import warnings
@@ -19,6 +20,7 @@ from anchored.flags import Version
 # What can be wrong with a place that results are to be written to.
 WRITING = (
     errno.ENOSPC,
+    errno.EFBIG,
     errno.EACCES,
     errno.EPERM,
     errno.EROFS,
@@ -38,6 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"Note: {message}", highlight=False, markup=False
     )
     command = "anchored " + shlex.join(given)
+    if parsed.subcommand != "train" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        if os.environ.get("RANK", "0") == "0":  # once
+            print(
+                f"Error: of several processes train is the only command; run {parsed.subcommand} alone.",
+                file=sys.stderr,
+            )
+        raise SystemExit(2)
     try:
         COMMANDS[parsed.subcommand](parsed[parsed.subcommand], command)
     except InputError as error:

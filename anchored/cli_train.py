@@ -13,6 +13,7 @@ from anchored.errors import InputError
 from anchored.files import as_tuple
 from anchored.flags import Parser
 
+OVERRIDES = ("epochs", "batch_size", "lr", "alpha", "augmentation")  # fields of the recipe with flags of their own
 K = 10  # references, where no number is given
 SMOKE = {"epochs": 2, "train_limit": 5000, "limit": 500}
 
@@ -60,9 +61,7 @@ def train_parser() -> Parser:
 
 
 def _training_flags(p: Parser) -> None:
-    p.add_argument(
-        "--config", action="config", help="a YAML file of these flags; every run folder holds its own, flags.yaml"
-    )
+    p.add_argument("--config", action="config", help="a YAML file of these flags; the results hold theirs, flags.yaml")
     add = p.group("data and model")
     add(
         "--data",
@@ -92,7 +91,7 @@ def _training_flags(p: Parser) -> None:
     add("--reference-source", default="set", help="references in training: set or batch")
     add("--references", type=int, help="size of the reference set (all training images)")
     add = p.group("training")
-    add("--recipe", help="a recipe by name, or the run.json or YAML file of a run (cpu_quick; finetune with --weights)")
+    add("--recipe", help="a recipe by name, a run, or a YAML file of fields (cpu_quick; finetune with --weights)")
     add("--epochs", type=int, help="epochs of training (the recipe's)")
     add("--batch-size", type=int, help="images a step, over all processes (the recipe's)")
     add("--lr", type=float, help="peak learning rate (the recipe's)")
@@ -129,7 +128,7 @@ def run_compare(flags: Namespace, command: str) -> None:
         warnings.warn("--k has no effect without --protocol k_random or transduction", stacklevel=2)
     values["k"] = K if flags.k is None else flags.k
     settings = _settings(flags, limit=flags.limit, **values)
-    compare(settings, out=Path(flags.out) if flags.out else None, command=command, **_how(flags))
+    compare(settings, out=Path(flags.out) if flags.out else None, command=command, **_how(flags, settings))
 
 
 def run_train(flags: Namespace, command: str) -> None:
@@ -140,7 +139,7 @@ def run_train(flags: Namespace, command: str) -> None:
     if flags.plan:
         plan(settings, images_per_second=flags.images_per_second, strict=flags.strict)
         return
-    train_one(settings, out=Path(flags.out) if flags.out else None, command=command, **_how(flags))
+    train_one(settings, out=Path(flags.out) if flags.out else None, command=command, **_how(flags, settings))
 
 
 def _settings(flags: Namespace, *, limit: int | None = None, **values: Any) -> Any:
@@ -148,17 +147,18 @@ def _settings(flags: Namespace, *, limit: int | None = None, **values: Any) -> A
     from anchored.comparison import Comparison
     from anchored.recipes import recipe
 
-    given: dict[str, Any] = {name: flags[name] for name in ("epochs", "batch_size", "lr", "alpha", "augmentation")}
+    given: dict[str, Any] = {name: flags[name] for name in OVERRIDES}
     train_limit = flags.train_limit
     if flags.smoke:
         given["epochs"] = given["epochs"] or SMOKE["epochs"]
         train_limit, limit = train_limit or SMOKE["train_limit"], limit or SMOKE["limit"]
     name = flags.recipe or ("cpu_quick" if flags.weights == "none" else "finetune")
-    given |= _assignments(flags.set, given)
+    fields = _assignments(flags.set, given)
     same = {field.name for field in dataclasses.fields(Comparison)} - {"recipe", "train_limit", "limit", *values}
     same &= set(vars(flags))
     values |= {key: as_tuple(flags[key]) for key in same}
-    return Comparison(recipe=recipe(name, **given), train_limit=train_limit, limit=limit, **values)
+    resolved = recipe(name.as_dict() if isinstance(name, Namespace) else name, fields=fields, **given)
+    return Comparison(recipe=resolved, train_limit=train_limit, limit=limit, **values)
 
 
 def _assignments(pairs: list[str], given: dict[str, Any]) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def _assignments(pairs: list[str], given: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _how(flags: Namespace) -> dict[str, Any]:
+def _how(flags: Namespace, settings: Any) -> dict[str, Any]:
     """What changes how a command works and not what comes out of it."""
     from anchored.devices import device
     from anchored.recorders import RECORDERS, check
@@ -196,14 +196,24 @@ def _how(flags: Namespace) -> dict[str, Any]:
         "workers": flags.workers,
         "recorders": recorders,
         "strict": flags.strict,
-        "flags": _yaml(flags),
+        "flags": _yaml(flags, settings.recipe),
         "memory_limit": None if flags.memory_limit is None else int(flags.memory_limit * 2**30),
     }
 
 
-def _yaml(flags: Namespace) -> str:
-    """The flags as a file for --config, without where the results go."""
+def _yaml(flags: Namespace, recipe: Any) -> str:
+    """The flags as a file for --config, with the whole recipe in place of its name, without where the results go."""
     import yaml
 
     values = {name: value for name, value in flags.as_dict().items() if name not in ("config", "out")}
+    values |= {
+        "recipe": dataclasses.asdict(recipe) | {"milestones": list(recipe.milestones)},
+        "set": [],
+        "smoke": False,
+    }
+    values |= {name: None for name in OVERRIDES}
+    if flags.smoke:
+        values["train_limit"] = flags.train_limit or SMOKE["train_limit"]
+        if "limit" in values:
+            values["limit"] = flags.limit or SMOKE["limit"]
     return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))

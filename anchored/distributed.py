@@ -63,6 +63,21 @@ class Team:
         summed = self.accelerator.reduce(torch.tensor(values, dtype=torch.float64, device=self.device), "sum")
         return summed.tolist()
 
+    def summed(self, values: torch.Tensor) -> torch.Tensor:
+        """The sum over the processes of a tensor of one shape and dtype in all of them."""
+        if self.accelerator is None:
+            return values
+        found: torch.Tensor = self.accelerator.reduce(values.to(self.device), "sum")
+        return found
+
+    def gathered(self, items: list[str]) -> list[str]:
+        """The items of all processes, in the order of their ranks, each once."""
+        if self.accelerator is None:
+            return items
+        from accelerate.utils import gather_object
+
+        return list(dict.fromkeys(gather_object(items)))
+
     def wait(self) -> None:
         """Wait until every process is here."""
         if self.accelerator is not None:

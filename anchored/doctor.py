@@ -50,9 +50,11 @@ def doctor(root: str | None = None) -> None:
 
 
 def _found(place: Path) -> list[str]:
-    """The data sets by name whose files are below `place`."""
+    """The data sets by name whose files are below `place`, and the folders of parquet files in it."""
     places = {name: (archive.file, archive.folder) for name, archive in ARCHIVES.items()} | SHIFTS | ANOMALIES
-    return [name for name, paths in places.items() if any((place / path).exists() for path in paths)]
+    named = [name for name, paths in places.items() if any((place / path).exists() for path in paths)]
+    folders = sorted(entry for entry in place.iterdir() if entry.is_dir()) if place.is_dir() else []
+    return named + [f"parquet:{folder}" for folder in folders if any(folder.glob("*.parquet"))]
 
 
 def _line(name: str, text: str) -> None:

@@ -55,14 +55,19 @@ def say_notes(prepared: Prepared) -> None:
         console.print(f"Note: {note}", highlight=False, markup=False, soft_wrap=True)
 
 
-def prepare(settings: Comparison, *, strict: bool = False, memory_limit: int | None = None) -> Prepared:
-    """Load and check everything: data, model (built once on the way), anomaly sets, reference set sizes."""
+def prepare(
+    settings: Comparison, *, strict: bool = False, memory_limit: int | None = None, tested: bool = True
+) -> Prepared:
+    """Load and check everything: data, model (built once on the way), anomaly sets, reference set sizes.
+
+    tested: whether the test images are of use; if not, streamed ones are not looked at.
+    """
     native = create(settings.model, 10, weights="none", image_size=settings.image_size, seed=0)
     how: dict[str, Any] = {"root": settings.root, "interpolation": native.interpolation, "crop": native.crop}
     how |= {"strict": strict, "memory_limit": memory_limit}
     size = settings.image_size or native.image_size
     if settings.stream:
-        data = _streamed(settings, size, native.interpolation, native.crop, strict)
+        data = _streamed(settings, size, native.interpolation, native.crop, strict, tested)
     else:
         with Decoding(f"reading {settings.data}") as progress:
             data = sources.load(settings.data, size=size, progress=progress, **how)
@@ -129,12 +134,20 @@ def prepare(settings: Comparison, *, strict: bool = False, memory_limit: int | N
     )
 
 
-def _streamed(settings: Comparison, size: int | None, interpolation: str, crop: float, strict: bool) -> Data:
-    """The data set with its images left in their files."""
+def _streamed(
+    settings: Comparison, size: int | None, interpolation: str, crop: float, strict: bool, tested: bool
+) -> Data:
+    """The data set with its images left in their files; the test images are looked at if they will be tested on."""
     options = Options(size=size, interpolation=interpolation, crop=crop, strict=strict)
     train, test = (sources.listing(settings.data, part=part, root=settings.root) for part in sources.PARTS)
-    images = Streamed.of(train, options, lenient=not strict), Streamed.of(test, options)
-    return Data(train.name, *images, train.classes, split=train.split, notes=train.notes)
+    images, shown = Streamed.of(train, options, lenient=not strict), Streamed.of(test, options)
+    notes = train.notes
+    if tested:
+        with Decoding(f"looking at the test images of {settings.data}") as progress:
+            shown, wrong = shown.checked(progress)
+        if wrong:
+            notes += (f"unreadable test images, left out: {len(wrong):,} of {len(test):,}: {', '.join(wrong[:3])}",)
+    return Data(train.name, images, shown, train.classes, split=train.split, notes=notes)
 
 
 def _check_sizes(settings: Comparison, train_size: int) -> None:

@@ -168,7 +168,7 @@ def _words(name: str) -> str:
 
 def _typed(name: str, kind: str, value: Any) -> Any:
     """`value` as the type of its field; numbers may come as text (YAML reads 1e-3 as such)."""
-    if value is None and "None" in kind:
+    if "None" in kind and (value is None or str(value).lower() == "none"):
         return None
     words = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
     base = kind.split(" |")[0]
@@ -207,7 +207,8 @@ def finetune() -> Recipe:
     """anchored compare --data folder:PATH --model timm:NAME --weights default --recipe finetune
 
     Fine-tuning of a pretrained classifier, anchored without changing its function: AdamW, cosine. Layer-wise with
-    --layer-decay 0.75, only the last layer with --trainable head, or with --trainable stem_head the stem as well.
+    --set layer_decay=0.75, only the last layer with --set trainable=head, the stem as well with
+    --set trainable=stem_head. Expect the function of the pretrained classifier at the start, whatever the reference.
     """
     return Recipe(
         "finetune",
@@ -336,19 +337,21 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 FIELDS = tuple(field.name for field in dataclasses.fields(Recipe))
 
 
-def recipe(name: str, **overrides: Any) -> Recipe:
+def recipe(name: str | dict[str, Any], *, fields: dict[str, Any] | None = None, **overrides: Any) -> Recipe:
     """The recipe `name`, or that of a file (see `recipe_from`), with the fields in `overrides` that are not None.
 
-    Milestones move with the number of epochs. Raises InputError for an unknown recipe or field and a value out of
-    range.
+    name: or a mapping as in such a file. fields: more of them, in which None is a value (no clipping). Milestones
+    move with the number of epochs. Raises InputError for an unknown recipe or field and a value out of range.
     """
-    if name in RECIPES:
+    if isinstance(name, dict):
+        base = _written(name, "--recipe")
+    elif name in RECIPES:
         base = RECIPES[name]()
     elif name.endswith((".json", ".yaml", ".yml")) or Path(name).is_dir():
         base = recipe_from(name)
     else:
         raise unknown("recipe", name, RECIPES)
-    return _changed(base, overrides)
+    return _changed(base, {key: value for key, value in overrides.items() if value is not None} | (fields or {}))
 
 
 def recipe_from(path: str | Path) -> Recipe:
@@ -372,25 +375,29 @@ def recipe_from(path: str | Path) -> Recipe:
     for key in ("config", "settings", "recipe"):  # run.json, config.json, and what is in both
         if isinstance(values, dict) and isinstance(values.get(key), dict):
             values = values[key]
+    return _written(values, str(path), path.stem)
+
+
+def _written(values: Any, where: str, stem: str = "own") -> Recipe:
+    """The recipe of a mapping of fields, in which None is a value."""
     if not isinstance(values, dict):
         raise InputError(
-            f"{path} holds no recipe: a mapping of fields to values is needed. Fields: {', '.join(FIELDS)}."
+            f"{where} holds no recipe: a mapping of fields to values is needed. Fields: {', '.join(FIELDS)}."
         )
     values = {"name" if key == "recipe" else str(key).replace("-", "_"): value for key, value in values.items()}
     name = values.pop("name", None)
     if name in RECIPES:
-        # None is a value here (no clipping), unlike in an override.
-        return _changed(RECIPES[name](), values, keep=True)
+        return _changed(RECIPES[name](), values)
     if "epochs" not in values:
-        raise InputError(f"{path} needs the number of epochs, or the name of a recipe. Names: {', '.join(RECIPES)}.")
-    return _changed(Recipe(str(name or path.stem), epochs=1), values, keep=True)
+        raise InputError(f"{where} needs the number of epochs, or the name of a recipe. Names: {', '.join(RECIPES)}.")
+    return _changed(Recipe(str(name or stem), epochs=1), values)
 
 
-def _changed(base: Recipe, values: dict[str, Any], *, keep: bool = False) -> Recipe:
+def _changed(base: Recipe, values: dict[str, Any]) -> Recipe:
     for key in values:
         if key not in FIELDS:
             raise unknown("field of a recipe", key, FIELDS)
-    given = {key: value for key, value in values.items() if keep or value is not None}
+    given = dict(values)
     if "epochs" in given and base.milestones and "milestones" not in given:
         epochs = _typed("epochs", "int", given["epochs"])
         given["milestones"] = tuple(round(milestone * epochs / base.epochs) for milestone in base.milestones)

@@ -91,6 +91,21 @@ class ReferenceSet:
             self._mean = (total / len(self)).to(images.dtype)
         return self._mean
 
+    def share(self, rank: int, world: int) -> Tensor:
+        """The sum [1, C, H, W], float64, of every `world`-th image from `rank` on; all shares over R are the mean.
+
+        rank: below R, so that there is one.
+        """
+        total: Tensor | float = 0.0
+        for positions in torch.arange(rank, len(self), world).split(512):
+            total = total + self.take(positions).double().sum(0, keepdim=True)
+        assert isinstance(total, Tensor)
+        return total
+
+    def keep_mean(self, mean: Tensor) -> None:
+        """Take `mean` [1, C, H, W] as the mean image, for sets it takes long to compute for."""
+        self._mean = mean
+
     def sample(self, k: int, seed: int) -> Tensor:
         """k references [k, C, H, W] drawn without replacement from the whole set, by the seed alone."""
         if not 1 <= k <= len(self):

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from anchored import optimisers
@@ -29,17 +30,19 @@ from anchored.data.base import Data, Images, ImageSet
 from anchored.data.stream import Streamed
 from anchored.devices import autocast, placed
 from anchored.distributed import Team
-from anchored.errors import Stopped, TrainingError
+from anchored.errors import InputError, Stopped, TrainingError
 from anchored.evaluate import validate
 from anchored.feed import Feed
-from anchored.files import write_text
+from anchored.files import write_atomic, write_text
 from anchored.order import Order
 from anchored.preprocess import Preprocess
-from anchored.references import Anchoring
+from anchored.references import Anchoring, ReferenceSet
 from anchored.rng import generator, stream_seed
 from anchored.signals import Termination
 from anchored.stem import logits_of
 from anchored.trainlog import Log, Meter
+
+MEAN = "reference_mean.safetensors"
 
 
 def train(
@@ -93,6 +96,8 @@ def train(
 
     start, history, meter, best = 0, [], Meter(), -math.inf
     team.wait()
+    if isinstance(images, Streamed) and references is not None and validation is not None:
+        settle_mean(references, folder, team)
     state, damaged = checkpoints.newest(device)
     for note in damaged:
         say(note)
@@ -103,6 +108,7 @@ def train(
             average.load_state_dict(state["average"])
         start, history, best = state["step"], state["history"], state["best"]
         meter = Meter(**state["meter"])
+        feed.failures.update(dict.fromkeys(state.get("failures", ())))
     log.write("start" if state is None else "resume", step=start)
     forward: Any = team.forward(compiled(net) if compile else net)
     optimisers.train_mode(net)
@@ -129,6 +135,16 @@ def train(
                 loss = anchored_loss(forward, x, y, reference, masked=masked, masked_target=target, criterion=criterion)
             return loss, seen[0]
 
+    def failed(what: str, step: int, taken: list[Tensor]) -> TrainingError:
+        shown = torch.cat(taken).tolist()
+        log.write("failed", step=step, images=shown)
+        last = f"The last good checkpoint is {checkpoints.last}." if checkpoints.last else "There is no checkpoint yet."
+        return TrainingError(
+            f"{config.run}: {what} at step {step} (epoch {step // steps}, learning rate "
+            f"{recipe.lr_at((step + 0.5) / steps):.3g}); training images {shown[:8]}... of that batch, all of them in "
+            f"{log.path}. {last} A smaller --lr usually helps."
+        )
+
     # Closed at once when something stops the loop, so that workers end before the message.
     with Termination() as termination, closing(feed.batches(start, recipe.epochs * steps)) as batches:
         for step in range(start, recipe.epochs * steps):
@@ -151,14 +167,10 @@ def train(
                 right += 0 if masked else int((logits.argmax(1) == labels).sum())
             value, right_all, stopping = team.total(value / team.size, right, termination.asked)
             if not math.isfinite(value):
-                shown = torch.cat(taken).tolist()
-                raise TrainingError(
-                    f"{config.run}: the loss is {value} at step {step} (epoch {epoch}, learning rate "
-                    f"{rate:.3g}); training images {shown[:8]}... of that batch. The last good "
-                    f"checkpoint is in {checkpoints.folder}. A smaller --lr usually helps."
-                )
-            if recipe.clip is not None:
-                nn.utils.clip_grad_norm_(net.parameters(), recipe.clip)
+                raise failed(f"the loss is {value}", step, taken)
+            norm = float(nn.utils.clip_grad_norm_(net.parameters(), recipe.clip or math.inf))
+            if not math.isfinite(norm):
+                raise failed(f"the norm of the gradient is {norm}", step, taken)
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
             optimisers.average(average, net, recipe, step, step / steps)
@@ -175,7 +187,10 @@ def train(
                 history.append({"epoch": epoch + 1, "step": step + 1, "lr": rate})
                 history[-1] |= meter.summary() | {"images_per_second": round(speed, 1)}
                 if validation is not None and predict is not None:
-                    measured = validate(predict, validation, preprocess, device, team)
+                    try:
+                        measured = validate(predict, validation, preprocess, device, team)
+                    except InputError as error:
+                        raise failed(f"validation fails ({error})", step, taken) from error
                     history[-1] |= {f"validation_{name}": value for name, value in measured.items()}
                     if config.select != "last":
                         good = goodness(config.select, history[-1])
@@ -192,7 +207,10 @@ def train(
                     "history": history,
                     "meter": asdict(meter),
                     "best": best,
+                    "failures": list(feed.failures),
                 }
+                if not all(bool(value.isfinite().all()) for value in net.parameters()):
+                    raise failed("weights are NaN or infinite after the update", step, taken)
                 if improved:
                     checkpoints.save_best({"step": step + 1, "judged": judged.state_dict()})
                 checkpoints.save(state)
@@ -203,9 +221,11 @@ def train(
                 team.wait()
                 raise Stopped(f"{config.run}: stopped by SIGTERM after step {step + 1}, which is saved.")
 
-    if feed.failures:
-        named = ", ".join(list(feed.failures)[:3])
-        say(f"unreadable training images, the next one taken instead: {len(feed.failures):,}: {named}")
+    if (unreadable := team.gathered(list(feed.failures))) and team.main:
+        named = ", ".join(unreadable[:3])
+        say(f"unreadable training images, the next one taken instead: {len(unreadable):,}: {named}")
+    if isinstance(images, Streamed) and references is not None:
+        settle_mean(references, folder, team)
     team.wait()
     if config.select != "last":
         judged.load_state_dict(checkpoints.best(device)["judged"])
@@ -214,6 +234,18 @@ def train(
         with autocast(device, config.precision):
             recalibrate(judged, unmasked(judged, feed, chosen.split(batch), anchoring))
     return judged.eval()
+
+
+def settle_mean(references: ReferenceSet, folder: Path, team: Team) -> None:
+    """Give `references`, whose images are decoded for it, their mean: once for all processes and resumed runs."""
+    file = folder / MEAN
+    if not file.exists():
+        total = references.share(team.rank, team.size) if len(references) >= team.size else references.share(0, 1)
+        mean = (team.summed(total) if len(references) >= team.size else total) / len(references)
+        if team.main:
+            write_atomic(file, lambda path: save_file({"mean": mean.float().cpu().contiguous()}, path))
+        team.wait()
+    references.keep_mean(load_file(file)["mean"])
 
 
 def goodness(metric: str, line: dict[str, Any]) -> float:

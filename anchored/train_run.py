@@ -23,7 +23,7 @@ from anchored.files import in_use
 from anchored.prepare import Prepared, claim, prepare, say_notes
 from anchored.progress import Work
 from anchored.recorders import recording
-from anchored.train import goodness, train
+from anchored.train import MEAN, goodness, settle_mean, train
 
 TRAINING_COST = 3.0  # a training pass of an image costs about three forward passes
 GPUS = 16  # of the paper's ImageNet runs, for the time that a plan states
@@ -54,6 +54,12 @@ def train_run(
         return
     work.skip(cost(prepared) * _epochs_done(folder) / config.recipe.epochs)
     train_set = prepared.data.train
+    notes: list[str] = []
+
+    def say(note: str) -> None:
+        notes.append(note)
+        warnings.warn(note, stacklevel=2)
+
     with recording(recorders if team is None or team.main else (), folder, config) as record:
         net = train(
             config,
@@ -68,7 +74,7 @@ def train_run(
             workers=workers,
             team=team,
             tick=lambda amount, note: work.advance(TRAINING_COST * amount, note),
-            say=lambda note: warnings.warn(note, stacklevel=2),
+            say=say,
             record=record,
         )
     if team is not None and not team.main:
@@ -78,6 +84,8 @@ def train_run(
     if config.select != "last":
         chosen = max(history, key=lambda line: (goodness(config.select, line), -line["epoch"]))
     references = reference_set(config, train_set, prepared.preprocess)
+    if references is not None and (folder / MEAN).exists():
+        settle_mean(references, folder, Team(device) if team is None else team)
     threshold = anomaly_threshold(net, references, prepared.preprocess, validation=prepared.validation, train=train_set)
     runs.save(
         folder,
@@ -95,8 +103,9 @@ def train_run(
         epoch=chosen["epoch"],
         weights="raw" if config.recipe.ema_decay is None else "ema",
         validation={name: value for name, value in chosen.items() if name.startswith("validation_")},
-        notes=list(prepared.notes),
+        notes=[*prepared.notes, *notes],
     )
+    (folder / MEAN).unlink(missing_ok=True)
     Checkpoints(folder / "checkpoints").clear()
 
 
@@ -119,7 +128,7 @@ def train_one(
     if team.main:
         for note in without_effect(settings):
             warnings.warn(note, stacklevel=2)
-    prepared = prepare(settings, strict=strict, memory_limit=memory_limit)
+    prepared = prepare(settings, strict=strict, memory_limit=memory_limit, tested=False)
     (config,) = prepared.settings.run_configs()
     folder = out or prepared.folder("train")
     console = Console(stderr=True, quiet=not team.main)
@@ -142,7 +151,7 @@ def plan(settings: Comparison, *, images_per_second: float | None = None, strict
     """
     if images_per_second is not None and images_per_second <= 0:
         raise InputError(f"images-per-second is above 0; got {images_per_second}.")
-    prepared = prepare(settings, strict=strict)
+    prepared = prepare(settings, strict=strict, tested=False)
     recipe, n = prepared.settings.recipe, len(prepared.data.train)
     (config,) = prepared.settings.run_configs()
     net = build(config, len(prepared.data.classes), prepared.preprocess.size)

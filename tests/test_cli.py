@@ -55,6 +55,25 @@ def test_an_unknown_flag_in_a_file_is_named(tmp_path: Path, capsys: pytest.Captu
     assert "does not accept option 'epoch'" in capsys.readouterr().err
 
 
+def test_flags_of_a_run_hold_the_whole_recipe(tmp_path: Path) -> None:
+    recipe = tmp_path / "own.yaml"
+    recipe.write_text("recipe: cpu_quick\nclip: 1\n")
+    main(["train", *TINY[:6], "--recipe", str(recipe), "--set", "ema_decay=0.9", "--out", str(tmp_path / "a")])
+    recipe.unlink()
+    main(["train", "--config", str(tmp_path / "a" / "flags.yaml"), "--out", str(tmp_path / "b")])
+    main(["train", "--config", str(tmp_path / "a" / "flags.yaml"), "--set", "clip=null", "--out", str(tmp_path / "c")])
+    made = [json.loads((tmp_path / name / "run.json").read_text())["config"]["recipe"] for name in "abc"]
+    assert made[0] == made[1] and made[0]["clip"] == 1 and made[0]["ema_decay"] == 0.9 and made[2]["clip"] is None
+
+
+def test_train_is_the_only_command_of_several_processes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert ended("compare") == 2
+    assert "train is the only command" in capsys.readouterr().err
+
+
 @pytest.mark.filterwarnings("always")
 def test_k_without_a_protocol_that_draws_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     common = ["compare", *TINY, "--methods", "vanilla", "--on", "clean", "--anomalies"]

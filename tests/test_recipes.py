@@ -198,6 +198,15 @@ def test_overrides_replace_what_they_name_and_nothing_else() -> None:
     assert (changed["lr"], changed["batch_size"], changed["alpha"]) == (0.01, 8, 0.0)
 
 
+def test_none_is_a_value_where_fields_are_given() -> None:
+    base = recipe("imagenet_swin_v2_t")
+    assert base.clip is not None and base.ema_decay is not None
+    bare = recipe("imagenet_swin_v2_t", fields={"clip": None, "ema_decay": "none"}, epochs=None)
+    assert (bare.clip, bare.ema_decay, bare.epochs) == (None, None, base.epochs)
+    mapping = recipe({"name": "imagenet_swin_v2_t", "clip": None}, epochs=3)
+    assert (mapping.clip, mapping.epochs, mapping.name) == (None, 3, "imagenet_swin_v2_t")
+
+
 def test_a_larger_rate_scales_the_whole_schedule() -> None:
     base, doubled = recipe("cpu_quick"), recipe("cpu_quick", lr=2 * recipe("cpu_quick").lr)
     for share in (0.05, 0.3, 0.7, 0.95):

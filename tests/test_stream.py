@@ -16,14 +16,17 @@ import pytest
 import torch
 from images import class_folders, picture
 from PIL import Image
+from safetensors.torch import load_file
 from test_train import Killed, killed_after, same, settings
 
 from anchored.cli import main
 from anchored.comparison import Comparison
+from anchored.config import reference_set
 from anchored.errors import InputError
 from anchored.prepare import prepare
 from anchored.recipes import recipe
-from anchored.train import train
+from anchored.references import ReferenceSet
+from anchored.train import MEAN, train
 
 CPU = torch.device("cpu")
 
@@ -82,6 +85,40 @@ def test_an_unreadable_training_image_gives_way_to_the_next_and_is_named(folder:
     (root / "test" / "b" / "001.png").write_bytes(b"no picture")
     with pytest.raises(InputError, match=r"001\.png is not a readable image"):
         data.test.take(torch.arange(4))
+    found = prepare(stream(root, **how))
+    assert len(found.data.test) == 3 and "unreadable test images, left out: 1 of 4" in found.notes[0]
+    with pytest.raises(InputError, match=r"001\.png is not a readable image"):
+        prepare(stream(root, **how), strict=True)
+
+
+def test_an_unreadable_image_is_named_though_the_run_was_cut_after_it(tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    class_folders(root / "train", {"a": 8, "b": 8}, side=16)
+    class_folders(root / "test", {"a": 2, "b": 2}, side=16)
+    (root / "train" / "a" / "003.png").write_bytes(b"no picture")
+    given, said = stream(root, methods=("standard",), epochs=2), []  # type: ignore[var-annotated]
+    with pytest.raises(Killed):
+        trained(tmp_path / "run", given, tick=killed_after(2), checkpoint_every=0.0, workers=0)
+    for image in (root / "train").rglob("003.png"):
+        Image.fromarray(picture(0, 16)).save(image)
+    trained(tmp_path / "run", given, say=said.append, workers=0)
+    assert len(said) == 1 and "003.png" in said[0]
+
+
+def test_the_mean_reference_is_decoded_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    share = ReferenceSet.share
+    monkeypatch.setattr(ReferenceSet, "share", lambda self, *given: calls.append(1) or share(self, *given))
+    for number in range(2):
+        with pytest.raises(Killed):
+            trained(tmp_path / "run", stream(folder), tick=killed_after(2 + number), checkpoint_every=0.0, workers=0)
+    trained(tmp_path / "run", stream(folder), workers=0)
+    assert len(calls) == 1
+    whole = reference_set(
+        stream(folder).run_configs()[0], (data := prepare(stream(folder))).data.train, data.preprocess
+    )
+    assert whole is not None
+    torch.testing.assert_close(load_file(tmp_path / "run" / MEAN)["mean"], whole.mean)
 
 
 def test_sigterm_to_the_whole_group_saves_and_leaves_no_worker(folder: Path, tmp_path: Path) -> None:

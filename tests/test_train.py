@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
+import math
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -19,8 +20,9 @@ from torch import nn
 
 from anchored import checkpoints as checkpoints_module
 from anchored import runs
+from anchored import train as train_module
 from anchored.checkpoints import Checkpoints
-from anchored.cli import main
+from anchored.cli import WRITING, main
 from anchored.comparison import Comparison
 from anchored.config import build
 from anchored.data.base import Data, ImageSet
@@ -156,16 +158,21 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path, monkeypatch
     whole = trained(tmp_path / "whole", given)
     save, calls = torch.save, [0]
 
-    def full(state: Any, path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def full(state: Any, file: Any) -> None:
         calls[0] += 1
-        if calls[0] > 6:
-            path.write_bytes(b"half of it")
-            raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        save(state, path)
+        if calls[0] > 6:  # the system refuses to write on, as on a full disk
+            resource.setrlimit(resource.RLIMIT_FSIZE, (5000, limits[1]))
+        save(state, file)
 
     monkeypatch.setattr(checkpoints_module.torch, "save", full)
-    with pytest.raises(OSError, match="No space left"):
-        trained(tmp_path / "full", given, checkpoint_every=0.0)
+    try:
+        with pytest.raises(OSError, match="File too large") as failed:
+            trained(tmp_path / "full", given, checkpoint_every=0.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert failed.value.errno in WRITING and str(failed.value.filename).startswith(str(tmp_path / "full"))
     monkeypatch.setattr(checkpoints_module.torch, "save", save)
     names = sorted(path.name for path in (tmp_path / "full" / "checkpoints").iterdir())
     assert names == ["step-000000005.pt", "step-000000006.pt"]
@@ -173,8 +180,34 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path, monkeypatch
 
 
 def test_a_loss_that_is_not_finite_names_step_images_and_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match=r"the loss is (nan|inf) at step \d+ .*images \[\d+, .*checkpoint is in"):
-        trained(tmp_path, settings(lr=1e30, clip=None))
+    said = r"the loss is (nan|inf) at step \d+ .*images \[\d+, .*There is no checkpoint yet"
+    with pytest.raises(TrainingError, match=said):
+        trained(tmp_path, settings(lr=1e30))
+    last = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])
+    assert last["event"] == "failed" and len(last["images"]) == 64
+
+
+def test_weights_that_a_step_broke_are_in_no_checkpoint(tmp_path: Path) -> None:
+    one_step = settings(lr=1e30, epochs=3, batch_size=1347)  # the last step of an epoch breaks them
+    with pytest.raises(TrainingError, match=r"(weights are|the loss is) .* at step \d"):
+        trained(tmp_path / "run", one_step)
+    for file in (tmp_path / "run" / "checkpoints").glob("*.pt"):
+        assert all(value.isfinite().all() for value in torch.load(file, weights_only=True)["net"].values())
+
+
+def test_validation_that_fails_names_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*given: Any) -> dict[str, float]:
+        raise InputError("logits must be numbers")
+
+    monkeypatch.setattr(train_module, "validate", broken)
+    with pytest.raises(TrainingError, match=r"validation fails \(logits must be numbers\) at step \d+ "):
+        trained(tmp_path, settings(val_fraction=0.2))
+
+
+def test_a_gradient_that_is_not_finite_stops_before_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train_module.nn.utils, "clip_grad_norm_", lambda *given: torch.tensor(math.inf))
+    with pytest.raises(TrainingError, match="the norm of the gradient is inf at step 0 "):
+        trained(tmp_path, settings())
 
 
 def test_sigterm_saves_the_step_in_hand_and_the_run_goes_on_from_it(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -92,12 +92,37 @@ class Streamed:
         for position in _next(index, len(self)):
             try:
                 return to_rgb(self._open(position)), position, tuple(failures)
-            except (OSError, ValueError, SyntaxError) as error:
+            except MemoryError:
+                raise
+            except Exception as error:  # what a damaged file raises depends on its format
                 reason = "no known image format" if isinstance(error, UnidentifiedImageError) else str(error)
                 failures.append(f"{self.path(position)} ({reason})")
                 if not self.lenient:
                     raise InputError(f"{self.path(position)} is not a readable image ({reason}).") from error
         raise InputError(f"{len(failures)} images in a row are not readable: {', '.join(failures[:3])} ...")
+
+    def checked(self, progress: Callable[[int, int], None]) -> tuple[Streamed, tuple[str, ...]]:
+        """(the images that can be read, what was wrong with the others); progress: called with (done, total).
+
+        Decodes every one. Raises InputError for the first unreadable one, where options.strict.
+        """
+
+        def wrong(index: int) -> str:
+            try:
+                replace(self, lenient=False).readable(index)
+            except InputError as error:
+                if self.options.strict:
+                    raise
+                return str(error)
+            return ""
+
+        reasons = []
+        with ThreadPoolExecutor(_cores()) as pool:
+            for reason in pool.map(wrong, range(len(self))):
+                reasons.append(reason)
+                progress(len(reasons), len(self))
+        kept = torch.tensor([index for index, reason in enumerate(reasons) if not reason], dtype=torch.int64)
+        return self.subset(kept), tuple(filter(None, reasons))
 
     def fingerprint(self) -> Iterator[bytes]:
         """What identifies the images: the ends of their paths, their sizes on disk and the labels."""
