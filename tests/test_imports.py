@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
@@ -71,3 +72,11 @@ def test_the_report_reads_rows_and_scores_alone() -> None:
 def test_only_the_command_line_imports_the_command_line() -> None:
     users = {module for module, others in graph().items() if any(other.startswith("cli") for other in others)}
     assert users == {"cli", "__main__"}
+
+
+def test_starting_loads_no_library_that_one_command_needs() -> None:
+    # torchvision alone brings torch's compiler: a second and 150 MiB, in each process of `anchored corrupt` too.
+    slow = ["torchvision", "timm", "sklearn", "matplotlib", "transformers", "accelerate", "datasets", "onnx"]
+    code = f"import sys, anchored, anchored.cli; print([name for name in {slow} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
-from torchvision.transforms import v2
 
 from anchored.augment import spec
 from anchored.augment.pictures import Pictures, drawing
@@ -52,8 +51,7 @@ class Pipeline:
         self.scale, self.offset = (1 / (255 * std_)).repeat(width), (mean_ / std_).repeat(width)
         self.pictures = Pictures(self.policy, (height, width), seed=seed, interpolation=interpolation)
         self._mixers = [_mixer(part, classes) for part in self.policy.mixing]
-        erasing = self.policy.erasing
-        self._erasing = erasing and v2.RandomErasing(erasing.p, (erasing.smallest, erasing.largest), inplace=True)
+        self._erasing = self.policy.erasing and _eraser(self.policy.erasing)
         self._epoch: int | None = None
         self._rows = self._columns = torch.empty(0)
         self._flips = torch.empty(0)
@@ -180,7 +178,15 @@ def _counts(indices: Tensor, repeat: Tensor | None) -> list[int]:
     return [0] * len(indices) if repeat is None else repeat.tolist()
 
 
-def _mixer(part: spec.Part, classes: int | None) -> v2.Transform:
+def _eraser(part: spec.RandomErasing) -> Callable[..., Tensor]:
+    from torchvision.transforms import v2
+
+    return v2.RandomErasing(part.p, (part.smallest, part.largest), inplace=True)
+
+
+def _mixer(part: spec.Part, classes: int | None) -> Callable[..., tuple[Tensor, Tensor]]:
+    from torchvision.transforms import v2
+
     if isinstance(part, spec.MixUp):
         return v2.MixUp(alpha=part.alpha, num_classes=classes)
     assert isinstance(part, spec.CutMix)
