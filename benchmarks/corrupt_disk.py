@@ -52,6 +52,8 @@ def main() -> None:
     parser.add_argument("--modes", nargs="+", default=["fast", "exact"])
     parser.add_argument("more", nargs="*", help="more flags of anchored corrupt, after --")
     args = parser.parse_args()
+    if args.out.exists():
+        raise SystemExit(f"--out {args.out}: is there already; it is to be made and removed here.")
     for mode in args.modes:
         command = [sys.executable, "-m", "anchored", "corrupt", args.data, "--suite", *args.suite]
         command += ["--out", str(args.out), *(["--fast"] if mode == "fast" else []), *args.more]
