@@ -95,6 +95,8 @@ def prepare(
         notes.append(noisy.note)
     if settings.val_fraction:
         train_set, validation = sources.split(train_set, settings.val_fraction, seed=0)[:2]
+        if isinstance(validation, Streamed):
+            validation = _readable(validation, "validation", settings.data, notes)
     data = dataclasses.replace(data, train=train_set)
     notes += cautions.few_steps(settings, len(train_set))
     notes += cautions.few_images(settings, len(data.test))
@@ -141,13 +143,21 @@ def _streamed(
     options = Options(size=size, interpolation=interpolation, crop=crop, strict=strict)
     train, test = (sources.listing(settings.data, part=part, root=settings.root) for part in sources.PARTS)
     images, shown = Streamed.of(train, options, lenient=not strict), Streamed.of(test, options)
-    notes = train.notes
+    notes = list(train.notes)
     if tested:
-        with Decoding(f"looking at the test images of {settings.data}") as progress:
-            shown, wrong = shown.checked(progress)
-        if wrong:
-            notes += (f"unreadable test images, left out: {len(wrong):,} of {len(test):,}: {', '.join(wrong[:3])}",)
-    return Data(train.name, images, shown, train.classes, split=train.split, notes=notes)
+        shown = _readable(shown, "test", settings.data, notes)
+    return Data(train.name, images, shown, train.classes, split=train.split, notes=tuple(notes))
+
+
+def _readable(images: Streamed, part: str, name: str, notes: list[str]) -> Streamed:
+    """The images that can be read, the others added to the notes: what is measured has its own label."""
+    with Decoding(f"looking at the {part} images of {name}") as progress:
+        kept, wrong = images.checked(progress)
+    if wrong:
+        notes.append(f"unreadable {part} images, left out: {len(wrong):,} of {len(images):,}: {', '.join(wrong[:3])}")
+    if not len(kept):
+        raise InputError(f"none of the {len(images):,} {part} images of {name} can be read.")
+    return kept
 
 
 def _check_sizes(settings: Comparison, train_size: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import signal
@@ -22,6 +23,7 @@ from test_train import Killed, killed_after, same, settings
 from anchored.cli import main
 from anchored.comparison import Comparison
 from anchored.config import reference_set
+from anchored.data.stream import Streamed
 from anchored.errors import InputError
 from anchored.prepare import prepare
 from anchored.recipes import recipe
@@ -89,6 +91,25 @@ def test_an_unreadable_training_image_gives_way_to_the_next_and_is_named(folder:
     assert len(found.data.test) == 3 and "unreadable test images, left out: 1 of 4" in found.notes[0]
     with pytest.raises(InputError, match=r"001\.png is not a readable image"):
         prepare(stream(root, **how), strict=True)
+
+
+def test_unreadable_validation_images_are_left_out(tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    class_folders(root / "train", {"a": 8, "b": 8}, side=16)
+    class_folders(root / "test", {"a": 2, "b": 2}, side=16)
+    given = dataclasses.replace(stream(root), val_fraction=0.25)
+    validation = prepare(given).validation
+    assert isinstance(validation, Streamed) and len(validation) == 4
+    validation.path(1).write_bytes(b"no picture")
+    found = prepare(given)
+    assert isinstance(found.validation, Streamed)
+    assert found.validation.files.tolist() == np.delete(validation.files, 1).tolist()
+    assert torch.equal(found.validation.labels, validation.labels[[0, 2, 3]])
+    assert "unreadable validation images, left out: 1 of 4" in found.notes[0]
+    for place in (0, 2, 3):
+        validation.path(place).write_bytes(b"no picture")
+    with pytest.raises(InputError, match="none of the 4 validation images"):
+        prepare(given)
 
 
 def test_an_unreadable_image_is_named_though_the_run_was_cut_after_it(tmp_path: Path) -> None:
