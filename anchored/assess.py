@@ -14,7 +14,7 @@ from anchored import candidates as models
 from anchored import examples, runs, summaries
 from anchored.assessment import Assessment, Planned, TestSet, clean_listing, planned, test_sets
 from anchored.candidates import Candidate
-from anchored.cells import Streamed
+from anchored.cells import StreamedCell
 from anchored.classmap import restricted
 from anchored.data.checks import some
 from anchored.errors import InputError
@@ -142,7 +142,7 @@ def _evaluate(
     )
     for name, values in scores.items():
         write_scores(scores_path(out, name, one.cell), values)
-    if isinstance(images, Streamed) and images.left_out:
+    if isinstance(images, StreamedCell) and images.left_out:
         listed = some([images.listing.called(row) for row in sorted(images.left_out)])
         notes.append(f"{one.cell.name}: {UNREADABLE}: {len(images.left_out):,}: {listed}")
 

@@ -88,7 +88,7 @@ def _positions(images: Images, limit: int | None) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Streamed(CellImages):
+class StreamedCell(CellImages):
     """A cell whose images are decoded when they are asked for, so that memory does not grow with their number.
 
     listing: where the pictures are; `index` are rows of it, in ascending order. change: from decoded images and their
@@ -126,7 +126,7 @@ def streamed(
     *,
     change: Callable[[Tensor, Tensor], Tensor] | None = None,
     source: str | None = None,
-) -> Streamed:
+) -> StreamedCell:
     """The rows `index` (int64, ascending) of `listing`, with `labels` (int64, one each), as a cell."""
 
     def take(positions: Tensor) -> Tensor:
@@ -134,7 +134,7 @@ def streamed(
         kept, images = made.decoded(positions[order], listing.pictures(index[positions[order]].numpy()))
         return images[torch.tensor([kept.tolist().index(each) for each in positions.tolist() if each in kept])]
 
-    made = Streamed(cell, labels, index, take, source, listing=listing, options=options, change=change)
+    made = StreamedCell(cell, labels, index, take, source, listing=listing, options=options, change=change)
     return made
 
 
