@@ -133,7 +133,8 @@ def run_compare(flags: Namespace, command: str) -> None:
 
 def run_train(flags: Namespace, command: str) -> None:
     """`anchored train`."""
-    from anchored.train_run import plan, train_one
+    from anchored.plan import plan
+    from anchored.train_run import train_one
 
     settings = _settings(flags, methods=(flags.method,), masked_target=(flags.masked_target,), seeds=(flags.seed,))
     if flags.plan:

@@ -10,15 +10,13 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 
 from anchored import runs
 from anchored.anomaly import anomaly_threshold
 from anchored.checkpoints import Checkpoints
 from anchored.comparison import Comparison, without_effect
-from anchored.config import RunConfig, build, reference_set
+from anchored.config import RunConfig, reference_set
 from anchored.distributed import Team
-from anchored.errors import InputError
 from anchored.files import in_use
 from anchored.prepare import Prepared, claim, prepare, say_notes
 from anchored.progress import Work
@@ -26,7 +24,6 @@ from anchored.recorders import recording
 from anchored.train import MEAN, goodness, settle_mean, train
 
 TRAINING_COST = 3.0  # a training pass of an image costs about three forward passes
-GPUS = 16  # of the paper's ImageNet runs, for the time that a plan states
 
 
 def cost(prepared: Prepared) -> float:
@@ -141,45 +138,6 @@ def train_one(
     if team.main:
         Console().print(f"Run: {folder}", highlight=False, markup=False, soft_wrap=True)
     return folder
-
-
-def plan(settings: Comparison, *, images_per_second: float | None = None, strict: bool = False) -> None:
-    """Print what training the run would take: steps, parameters, memory, and the time at a given speed.
-
-    images_per_second: of one device. Memory: weights, gradients, optimiser state and average, in float32, without the
-    activations. Raises InputError as `prepare` does, and for a speed of 0 or less.
-    """
-    if images_per_second is not None and images_per_second <= 0:
-        raise InputError(f"images-per-second is above 0; got {images_per_second}.")
-    prepared = prepare(settings, strict=strict, tested=False)
-    recipe, n = prepared.settings.recipe, len(prepared.data.train)
-    (config,) = prepared.settings.run_configs()
-    net = build(config, len(prepared.data.classes), prepared.preprocess.size)
-    parameters = sum(parameter.numel() for parameter in net.parameters())
-    copies = 2 + {"sgd": 1, "adamw": 2}[recipe.optimiser] + (recipe.ema_decay is not None)
-    batch = min(recipe.batch_size, n)
-    rows = {
-        "run": config.run,
-        "model": f"{config.model}, {parameters:,} parameters",
-        "images": f"{n:,} of {prepared.preprocess.size} px",
-        "batch": f"{batch:,} in {recipe.accumulate} part(s)",
-        "steps": f"{n // batch:,} an epoch, {n // batch * recipe.epochs:,} in {recipe.epochs} epochs",
-        "memory": f"{copies * 4 * parameters / 2**30:.2f} GiB without activations; images {_gib(prepared)}",
-    }
-    if images_per_second is not None:
-        days = n * recipe.epochs / images_per_second / 86400
-        rows["time"] = f"{days:.2f} days on one device, {days / GPUS:.2f} on {GPUS}"
-    table = Table(show_header=False, box=None)
-    for name, value in rows.items():
-        table.add_row(name, value)
-    Console().print(table)
-
-
-def _gib(prepared: Prepared) -> str:
-    sets = (prepared.data.train, prepared.data.test)
-    if prepared.settings.stream:
-        return "stay in their files"
-    return f"{sum(3 * len(images) * images.side**2 for images in sets) / 2**30:.2f} GiB"
 
 
 def _epochs_done(folder: Path) -> int:

@@ -25,9 +25,11 @@ from anchored.checkpoints import Checkpoints
 from anchored.cli import WRITING, main
 from anchored.comparison import Comparison
 from anchored.config import build
+from anchored.core import anchor
 from anchored.data.base import Data, ImageSet
 from anchored.errors import InputError, Stopped, TrainingError
 from anchored.order import Order
+from anchored.plan import activations
 from anchored.prepare import prepare
 from anchored.recipes import recipe
 from anchored.train import train
@@ -263,7 +265,17 @@ def test_plan_prints_steps_and_days_and_trains_nothing(
     printed = " ".join(capsys.readouterr().out.split())
     assert "10 an epoch, 100 in 10 epochs" in printed
     assert "1.56 days on one device, 0.10 on 16" in printed  # 1347 x 10 / 0.1 s
+    assert "activations 0.05 GiB on one device" in printed and "(bfloat16)" in printed
     assert list(tmp_path.iterdir()) == []
+
+
+def test_activations_are_what_autograd_keeps_of_an_image() -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(48, 10), nn.ReLU(), nn.Linear(10, 3))
+    of_an_image = 4 * (48 + 10 + 3) + 8  # the input, what ReLU gives, log-probabilities, the label
+    assert activations(net, 4, 3, "float32") == of_an_image
+    half = activations(net, 4, 3, "bfloat16")
+    assert 0.4 * of_an_image < half < of_an_image
+    assert activations(anchor(net, init="fresh", example=torch.rand(2, 3, 4, 4)), 4, 3, "float32") == of_an_image + 192
 
 
 @pytest.mark.parametrize(
