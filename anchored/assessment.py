@@ -250,7 +250,6 @@ def planned(settings: Assessment, sets: Sequence[TestSet], size: int, interpolat
 def _generated(settings: Assessment, one: TestSet, labels: Tensor, rows: Tensor, options: Options) -> Iterator[Planned]:
     """The corruptions made of the clean images: these are decoded once if they fit into memory."""
     side = options.size or 0
-    table = "cifar" if side <= 96 else "imagenet"
     memory: dict[str, Any] = {}
 
     def make(cell: Cell) -> CellImages:
@@ -266,16 +265,8 @@ def _generated(settings: Assessment, one: TestSet, labels: Tensor, rows: Tensor,
             cell, labels[kept], kept, lambda positions: change(images.images[positions], kept[positions]), source
         )
 
-    for benchmark in settings.on:
-        if benchmark not in corruptions.SUITES and benchmark not in corruptions.NAMES:
-            continue
-        group = {"c-mce": "c"}.get(benchmark, benchmark) if benchmark in corruptions.SUITES else "corruptions"
-        for name in corruptions.suite(benchmark, table=table):
-            for severity in settings.severities:
-                cell = Cell(group, name, severity, "shift")
-                if benchmark == "c-mce" and "c" in settings.on:
-                    continue  # they are among those of c
-                yield Planned(cell, len(rows), one, partial(make, cell), corruptions.source(name))
+    for cell in cells.corrupted_cells(settings.on, settings.severities, side):
+        yield Planned(cell, len(rows), one, partial(make, cell), corruptions.source(str(cell.corruption)))
 
 
 def _stored(settings: Assessment, one: TestSet, size: int, interpolation: str) -> Iterator[Planned]:

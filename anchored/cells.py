@@ -72,15 +72,29 @@ def suites(
 
     Without a limit they have 1,000 images each. Names given one by one make up one benchmark, `corruptions`.
     """
-    table = "cifar" if images.side <= 96 else "imagenet"  # which of the two lists of c-bar
-    severities = tuple(severities)
+    for cell in corrupted_cells(benchmarks, severities, images.side):
+        assert cell.corruption is not None and cell.severity is not None
+        yield corrupted(cell.benchmark, cell.corruption, cell.severity, images, limit or CORRUPTED_LIMIT)
+
+
+def corrupted_cells(benchmarks: Iterable[str], severities: Iterable[int], side: int) -> Iterator[Cell]:
+    """The cells of corrupted images of `side` pixels that benchmarks stand for; other benchmarks are passed over."""
+    table = "cifar" if side <= 96 else "imagenet"  # which of the two lists of c-bar
+    benchmarks, severities = tuple(benchmarks), tuple(severities)
     for benchmark in benchmarks:
-        if benchmark not in corruptions.SUITES and benchmark not in corruptions.NAMES:
+        if benchmark == "c-mce":
+            if "c" in benchmarks:
+                continue  # they are among those of c
+            group = "c"
+        elif benchmark in corruptions.SUITES:
+            group = benchmark
+        elif benchmark in corruptions.NAMES:
+            group = "corruptions"
+        else:
             continue
-        group = benchmark if benchmark in corruptions.SUITES else "corruptions"
         for name in corruptions.suite(benchmark, table=table):
             for severity in severities:
-                yield corrupted(group, name, severity, images, limit or CORRUPTED_LIMIT)
+                yield Cell(group, name, severity, "shift")
 
 
 def _positions(images: Images, limit: int | None) -> Tensor:
