@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import shlex
 import sys
 import warnings
@@ -32,7 +33,10 @@ WRITING = (
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command; exits with 0, 1 (training failed), 2 (bad input), 130 (interrupted) or 143 (SIGTERM)."""
+    """Run one command.
+
+    Exits with 0, 1 (training failed), 2 (bad input), 130 (interrupted), 141 (nobody reads the output) or 143 (SIGTERM).
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     parsed = parser().parse_args(given)
     errors = Console(stderr=True)
@@ -49,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(2)
     try:
         COMMANDS[parsed.subcommand](parsed[parsed.subcommand], command)
+        sys.stdout.flush()
     except InputError as error:
         _end(errors, f"Error: {error}", 2)
     except TrainingError as error:
@@ -58,9 +63,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         _end(errors, "Interrupted. The same command goes on from the last checkpoint.", 130)
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and _unread():
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(141) from None
         if error.errno not in WRITING:
             raise
         _end(errors, f"Error: cannot write {error.filename or 'the output'}: {error.strerror}.", 2)
+
+
+def _unread() -> bool:
+    """Whether the output is a pipe whose reader, such as `head`, has had enough."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), select.POLLOUT)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _end(console: Console, message: str, status: int) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fixtures import ROOT
 from PIL import Image
 
 from anchored.cli import main, parser
@@ -102,3 +106,16 @@ def test_predict_says_what_it_can_and_names_the_rest(tmp_path: Path, capsys: pyt
     main(["predict", str(run), str(pictures / "0.png")])
     assert ended("predict", str(tmp_path / "out"), str(pictures)) == 2
     assert f"Runs in it: {run}" in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+    main(["train", *TINY[:-2], "--out", str(tmp_path / "run")])
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "a.png")
+    command = [sys.executable, "-m", "anchored", "predict", str(tmp_path / "run"), *3000 * [str(tmp_path / "a.png")]]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    with subprocess.Popen([*command, "--json"], stdout=-1, stderr=-1, cwd=ROOT, env=environment) as running:
+        assert running.stdout is not None and running.stderr is not None
+        assert json.loads(running.stdout.readline())["image"].endswith("a.png")
+        running.stdout.close()
+        assert running.stderr.read() == b""
+    assert running.returncode == 141

@@ -21,9 +21,9 @@ from anchored.errors import InputError
 from anchored.metrics import auroc, smooth_ece
 from anchored.report import charts, print_table, summarise, write_report
 from anchored.report.figures import spread, to_svg
-from anchored.report.summary import Delta
+from anchored.report.summary import Delta, Measure
 from anchored.report.tables import csv_text, interval_text, markdown, number, verdict_on
-from anchored.rows import Row, read_rows
+from anchored.rows import Cell, Row, read_rows
 
 
 def rows_of(out: Path) -> list[Row]:
@@ -179,10 +179,18 @@ def test_interval_over_images_narrows_with_images_and_holds_the_difference(tmp_p
     assert widths[1] == pytest.approx(widths[0] / 4, rel=0.3)
 
 
-def test_both_intervals_are_there_with_several_seeds_and_the_one_over_seeds_decides(three: Path) -> None:
+def test_with_several_seeds_a_claim_holds_over_seeds_and_over_images(three: Path) -> None:
     delta = summarise(rows_of(three), three).deltas["masking-label", "top1:c"]
     assert delta.over_images is not None and delta.over_seeds is not None
-    assert delta.interval == delta.over_seeds
+    ends = (delta.over_seeds, delta.over_images)
+    assert delta.interval == (min(low for low, _ in ends), max(high for _, high in ends))
+
+
+def test_two_seeds_that_agree_by_chance_are_no_proof() -> None:
+    accuracy = Measure("top1:clean", "top1", "clean", (Cell("clean"),))
+    agreeing = Delta({0: -2.0, 1: -2.0}, over_images=(-7.0, 3.0))
+    assert agreeing.over_seeds == (-2.0, -2.0) and verdict_on(agreeing, accuracy) == "unclear"
+    assert verdict_on(Delta({0: -2.0, 1: -2.0}, over_images=(-3.0, -1.0)), accuracy) == "worse"
 
 
 def test_missing_score_files_cost_their_intervals_and_are_named(tmp_path: Path) -> None:

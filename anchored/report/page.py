@@ -212,7 +212,7 @@ def _delta_entry(delta: Delta | None, measure: Measure) -> tuple[str, str]:
 
 
 def _differences(summary: Summary) -> list[dict[str, Any]]:
-    """Per measure, each method's difference with both intervals and a small drawing of the one it rests on."""
+    """Per measure, each method's difference with both intervals and a small drawing of what a claim rests on."""
     found = []
     for measure in summary.measures:
         pairs = [(m, d) for m in delta_methods(summary) if (d := summary.deltas.get((m, measure.key)))]

@@ -103,8 +103,12 @@ class Delta:
 
     @property
     def interval(self) -> Interval | None:
-        """The interval that a claim rests on: over seeds where there are several, else over images."""
-        return self.over_seeds or self.over_images
+        """The interval that a claim rests on: from the lower to the upper end of those over seeds and over images.
+
+        A claim is about other seeds and other images; two seeds that agree by chance have no spread at all.
+        """
+        found = [interval for interval in (self.over_seeds, self.over_images) if interval is not None]
+        return (min(low for low, _ in found), max(high for _, high in found)) if found else None
 
 
 Value = tuple[str, int, Cell, str]  # method, seed, cell, metric

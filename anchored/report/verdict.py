@@ -101,9 +101,10 @@ def _basis(summary: Summary, method: str) -> str:
     deltas = [delta for (name, _), delta in summary.deltas.items() if name == method]
     seeds = max(len(delta.values) for delta in deltas)
     level = f"{round(100 * LEVEL)} % intervals over"
+    images = any(delta.over_images for delta in deltas)
     if seeds > 1:
-        return f"{level} {seeds} seeds"
-    if any(delta.over_images for delta in deltas):
+        return f"{level} {seeds} seeds{' and over test images' if images else ''}"
+    if images:
         return f"one seed, so there is no spread over seeds; {level} test images"
     return "one seed, so there is no spread over seeds, and no scores per image to give an interval"
 
