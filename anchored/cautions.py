@@ -20,9 +20,9 @@ def few_steps(settings: Comparison, n: int) -> Iterator[str]:
     steps = n // min(recipe.batch_size, n) * recipe.epochs
     if steps < FEW_STEPS:
         yield (
-            f"each run takes only {steps} steps (batches of {min(recipe.batch_size, n)} of {n:,} images): too few to "
-            "learn anything, so the results compare little more than initialisations; use more --epochs or a smaller "
-            "--batch-size"
+            f"each run takes only {steps} step{'s' * (steps != 1)} (batches of {min(recipe.batch_size, n)} of {n:,} "
+            "images): too few to learn anything, so the results compare little more than initialisations; use more "
+            "--epochs or a smaller --batch-size"
         )
     if "masking" in settings.methods and recipe.alpha > 0:
         for seed in settings.seeds:

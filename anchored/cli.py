@@ -129,6 +129,9 @@ def _report(flags: Namespace, command: str) -> None:
     from anchored.report import write_report
 
     sources = [Path(source) for source in flags.sources]
+    for source in sources:
+        if not source.exists():
+            raise InputError(f"{source}: there is no such folder or file.")
     if flags.out is None and (len(sources) > 1 or not sources[0].is_dir()):
         raise InputError("a report of several folders, or of a file, needs --out, the folder to write it to.")
     print(write_report(flags.out or sources[0], sources))

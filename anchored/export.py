@@ -128,6 +128,8 @@ def _deployed(run: Run, protocol: str, k: int, reference: str, seed: int) -> tup
         raise unknown("reference", reference, ["mean", "zero"])
     net = copied(run.net).cpu().eval().float().requires_grad_(False)
     if not isinstance(net, Anchored):
+        if protocol != "one_random":
+            warnings.warn(f"a standard run has no references: {protocol} has no effect", stacklevel=3)
         return Logits(net).eval(), {"protocol": "direct", "outputs": ["logits"]}
     assert run.references is not None
     if protocol == "k_random":

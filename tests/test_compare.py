@@ -159,7 +159,7 @@ def test_too_few_steps_and_steps_without_a_mask_are_said(tmp_path: Path, capsys:
         ]
     )
     said = capsys.readouterr().err
-    assert "each run takes only 1 steps" in said and "none of the 1 steps of seed 0 is masked" in said
+    assert "each run takes only 1 step (" in said and "none of the 1 steps of seed 0 is masked" in said
 
 
 def test_another_comparison_in_the_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

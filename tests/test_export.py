@@ -81,6 +81,11 @@ def test_a_torch_program_gives_the_same(method: str, tmp_path: Path) -> None:
     assert about["classes"] == list(CLASSES)
 
 
+def test_a_standard_run_exported_with_references_is_told_of(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="a standard run has no references: k_random has no effect"):
+        anchored.export(saved_run(tmp_path / "run", "standard"), tmp_path / "a.onnx", protocol="k_random")
+
+
 def test_bad_input_is_refused_before_anything_is_written(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     cases = [

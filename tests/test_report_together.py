@@ -60,6 +60,9 @@ def test_the_command_wants_a_place_for_several(tmp_path: Path, capsys: pytest.Ca
     with pytest.raises(SystemExit):
         main(["report", str(out), str(out / "rows.jsonl")])
     assert "needs --out" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["report", str(out), str(tmp_path / "nowhere")])
+    assert "nowhere: there is no such folder or file" in capsys.readouterr().err
     main(["report", str(out / "rows.jsonl"), "--out", str(tmp_path / "b")])
     assert (tmp_path / "b" / "report.html").is_file()
 
