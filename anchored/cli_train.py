@@ -102,7 +102,11 @@ def _training_flags(p: Parser) -> None:
     )
     add("--set", nargs="+", default=[], help="any other field of the recipe, as NAME=VALUE")
     add("--select", default="last", help="the network of the last epoch, or of the best by top1 or nll on that part")
-    add("--precision", default="bfloat16", help="bfloat16 (autocast, where the device computes in it) or float32")
+    add(
+        "--precision",
+        default="bfloat16",
+        help="bfloat16 (autocast, where the device computes in it), float16 (with a scaled loss) or float32",
+    )
     add("--smoke", action="store_true", help="minutes, not hours: 2 epochs, 5,000 training images, 500 test images")
     add = p.group("running")
     add("--device", default="auto", help="auto, cpu, cuda or mps")

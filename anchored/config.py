@@ -53,7 +53,7 @@ class RunConfig:
             "schedule": ("bernoulli", "periodic"),
             "masked_bn": ("update", "skip"),
             "reference_source": ("set", "batch"),
-            "precision": ("bfloat16", "float32"),
+            "precision": ("bfloat16", "float16", "float32"),
             "select": ("last", "top1", "nll"),
         }
         for name, allowed in choices.items():

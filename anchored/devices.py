@@ -31,10 +31,17 @@ def placed(net: nn.Module, device: torch.device) -> nn.Module:
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
-    """bfloat16 autocast where asked for and where the device computes in it; else float32 as it stands."""
+    """float16 autocast, or bfloat16 where the device computes in it, where asked for; else float32 as it stands."""
+    if precision == "float16":
+        return torch.autocast(device.type, dtype=torch.float16)
     if precision == "bfloat16" and has_bfloat16(device):
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return nullcontext()
+
+
+def grad_scaler(device: torch.device, precision: str) -> torch.amp.GradScaler:
+    """The scaler of the loss: small gradients vanish in float16; in any other precision it does nothing."""
+    return torch.amp.GradScaler(device.type, enabled=precision == "float16")
 
 
 def has_bfloat16(device: torch.device) -> bool:

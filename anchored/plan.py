@@ -64,7 +64,7 @@ def activations(net: nn.Module, size: int, classes: int, precision: str) -> floa
     """Bytes that a forward pass keeps for the backward pass, per image: what grows with the batch.
 
     net: a classifier of images [B, 3, size, size] or an `Anchored` one, on the CPU; it is run on 2 and on 4 images.
-    precision: "bfloat16" (autocast) or "float32".
+    precision: "bfloat16" or "float16" (autocast), or "float32".
     """
     few, more = (_kept(net.train(), count, size, classes, precision) for count in (2, 4))
     return (more - few) / 2
@@ -83,7 +83,7 @@ def _kept(net: nn.Module, count: int, size: int, classes: int, precision: str) -
 
     with (
         torch.random.fork_rng(devices=[]),
-        torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"),
+        torch.autocast("cpu", getattr(torch, precision), enabled=precision != "float32"),
         torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
     ):
         if isinstance(net, Anchored):

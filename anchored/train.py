@@ -17,18 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from anchored import optimisers
-from anchored.batchnorm import frozen_statistics, recalibrate
+from anchored.batchnorm import recalibrate
 from anchored.checkpoints import Checkpoints
 from anchored.config import RunConfig, build, predictor, reference_set
-from anchored.core import anchored_loss
 from anchored.data.base import Data, Images, ImageSet
 from anchored.data.stream import Streamed
-from anchored.devices import autocast, placed
+from anchored.devices import autocast, grad_scaler, placed
 from anchored.distributed import Team
 from anchored.errors import InputError, Stopped, TrainingError
 from anchored.evaluate import validate
@@ -37,9 +35,9 @@ from anchored.files import write_atomic, write_text
 from anchored.order import Order
 from anchored.preprocess import Preprocess
 from anchored.references import Anchoring, ReferenceSet
-from anchored.rng import generator, stream_seed
+from anchored.rng import generator
 from anchored.signals import Termination
-from anchored.stem import logits_of
+from anchored.step import NotFinite, Step
 from anchored.trainlog import Log, Meter
 
 MEAN = "reference_mean.safetensors"
@@ -112,31 +110,14 @@ def train(
     log.write("start" if state is None else "resume", step=start)
     forward: Any = team.forward(compiled(net) if compile else net)
     optimisers.train_mode(net)
+    take = Step(net, forward, optimiser, config, feed, anchoring, team, grad_scaler(device, config.precision))
+    if state is not None and state.get("scaler"):
+        take.scaler.load_state_dict(state["scaler"])
     saved = epoch_started = time.monotonic()
     epoch_start = start
 
-    def loss_of(
-        x: Tensor, y: Tensor, reference: Tensor | None, step: int, part: int, masked: bool
-    ) -> tuple[Tensor, Tensor]:
-        """The loss of one part of a batch, and the logits it came from."""
-        seen: list[Tensor] = []
-
-        def criterion(logits: Tensor, target: Tensor) -> Tensor:
-            seen.append(logits.detach())
-            return F.cross_entropy(logits.float(), _float(target), label_smoothing=recipe.label_smoothing)
-
-        with autocast(device, config.precision):
-            if anchoring is None:
-                return criterion(logits_of(forward(x)), y), seen[0]
-            if reference is None:
-                reference = anchoring.draw(x, step, rank=team.rank * parts + part, world=team.size * parts)
-            target: Any = config.masked_target
-            with frozen_statistics(net, masked and config.masked_bn == "skip"):
-                loss = anchored_loss(forward, x, y, reference, masked=masked, masked_target=target, criterion=criterion)
-            return loss, seen[0]
-
-    def failed(what: str, step: int, taken: list[Tensor]) -> TrainingError:
-        shown = torch.cat(taken).tolist()
+    def failed(what: str, step: int, taken: Tensor) -> TrainingError:
+        shown = taken.tolist()
         log.write("failed", step=step, images=shown)
         last = f"The last good checkpoint is {checkpoints.last}." if checkpoints.last else "There is no checkpoint yet."
         return TrainingError(
@@ -151,31 +132,13 @@ def train(
             epoch, position = divmod(step, steps)
             rate = recipe.lr_at((step + 0.5) / steps)  # at the middle of the step, so that none has a rate of 0
             optimisers.set_lr(optimiser, rate)
-            masked = anchoring is not None and anchoring.masked(step)
-            value, right = 0.0, 0
-            taken = []
-            for part in range(parts):
-                index, x, labels, reference = next(batches)
-                taken.append(index)
-                # Dropout, the same when resumed, another in every process and part.
-                torch.manual_seed(stream_seed(config.seed, "step", step, *_unless_first(team.rank * parts + part)))
-                x, y = feed.pipeline.mix(x, labels, step)
-                with team.accumulating(forward, part < parts - 1):
-                    loss, logits = loss_of(x, y, reference, step, part, masked)
-                    (loss / parts if parts > 1 else loss).backward()
-                value += float(loss.detach()) / parts
-                right += 0 if masked else int((logits.argmax(1) == labels).sum())
-            value, right_all, stopping = team.total(value / team.size, right, termination.asked)
-            if not math.isfinite(value):
-                raise failed(f"the loss is {value}", step, taken)
-            norm = float(nn.utils.clip_grad_norm_(net.parameters(), recipe.clip or math.inf))
-            if not math.isfinite(norm):
-                raise failed(f"the norm of the gradient is {norm}", step, taken)
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
+            try:
+                done = take(step, batches, termination.asked)
+            except NotFinite as error:
+                raise failed(str(error), step, error.images) from error
             optimisers.average(average, net, recipe, step, step / steps)
 
-            meter.add(value, masked, int(right_all), batch)
+            meter.add(done.loss, done.masked, done.right, batch)
             log.step(step, steps)
             speed = batch * (step + 1 - epoch_start) / (time.monotonic() - epoch_started)
             if team.main:
@@ -190,7 +153,7 @@ def train(
                     try:
                         measured = validate(predict, validation, preprocess, device, team)
                     except InputError as error:
-                        raise failed(f"validation fails ({error})", step, taken) from error
+                        raise failed(f"validation fails ({error})", step, done.images) from error
                     history[-1] |= {f"validation_{name}": value for name, value in measured.items()}
                     if config.select != "last":
                         good = goodness(config.select, history[-1])
@@ -198,26 +161,27 @@ def train(
                 if team.main:
                     record(history[-1])
                 meter, epoch_started, epoch_start = Meter(), time.monotonic(), step + 1
-            if team.main and (last or stopping or time.monotonic() - saved > checkpoint_every):
+            if team.main and (last or done.stopping or time.monotonic() - saved > checkpoint_every):
                 state = {
                     "step": step + 1,
                     "net": net.state_dict(),
                     "average": None if average is None else average.state_dict(),
                     "optimiser": optimiser.state_dict(),
+                    "scaler": take.scaler.state_dict(),
                     "history": history,
                     "meter": asdict(meter),
                     "best": best,
                     "failures": list(feed.failures),
                 }
                 if not all(bool(value.isfinite().all()) for value in net.parameters()):
-                    raise failed("weights are NaN or infinite after the update", step, taken)
+                    raise failed("weights are NaN or infinite after the update", step, done.images)
                 if improved:
                     checkpoints.save_best({"step": step + 1, "judged": judged.state_dict()})
                 checkpoints.save(state)
                 log.write("checkpoint", step=step + 1)
                 saved = time.monotonic()
                 write_text(folder / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in history))
-            if stopping:
+            if done.stopping:
                 team.wait()
                 raise Stopped(f"{config.run}: stopped by SIGTERM after step {step + 1}, which is saved.")
 
@@ -268,11 +232,3 @@ def unmasked(
             x = feed.plain(index)
             inputs = (x,) if anchoring is None else (x, anchoring.draw(x, -1 - number))
             yield functools.partial(net, *inputs)
-
-
-def _unless_first(number: int) -> tuple[int, ...]:
-    return (number,) if number else ()
-
-
-def _float(target: Tensor) -> Tensor:
-    return target.float() if target.is_floating_point() else target

@@ -86,6 +86,7 @@ def killed_after(steps: int) -> Any:
         {"augmentation": "crop+trivialaugment+mixup", "repeats": 2},
         {"optimiser": "adamw", "accumulate": 2, "clip": 1.0},
         {"val_fraction": 0.2, "select": "nll", "recalibrate_bn": 128},
+        {"precision": "float16", "clip": 1.0},
     ],
 )
 def test_a_run_that_was_cut_off_within_an_epoch_ends_in_the_same_bits(tmp_path: Path, changed: dict[str, Any]) -> None:
@@ -207,9 +208,46 @@ def test_validation_that_fails_names_the_step(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_gradient_that_is_not_finite_stops_before_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train_module.nn.utils, "clip_grad_norm_", lambda *given: torch.tensor(math.inf))
+    monkeypatch.setattr(nn.utils, "clip_grad_norm_", lambda *given: torch.tensor(math.inf))
     with pytest.raises(TrainingError, match="the norm of the gradient is inf at step 0 "):
         trained(tmp_path, settings())
+
+
+def scaled_by(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    monkeypatch.setattr(train_module, "grad_scaler", lambda *given: scaler)
+
+
+def test_a_scale_too_large_for_float16_skips_steps_until_it_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scaled_by(2.0**30, monkeypatch)
+    given = settings("tiny_model:plain", precision="float16")
+    with pytest.raises(Killed):
+        trained(tmp_path, given, checkpoint_every=0.0, tick=killed_after(1))
+    state, _ = Checkpoints(tmp_path / "checkpoints").newest(CPU)
+    assert state is not None and state["scaler"]["scale"] == 2.0**29
+    untrained = build(given.run_configs()[0], 10, 32).state_dict()
+    assert all(torch.equal(value, untrained[name]) for name, value in state["net"].items())
+    net = trained(tmp_path, given)
+    state, _ = Checkpoints(tmp_path / "checkpoints").newest(CPU)
+    assert state is not None and 1 < state["scaler"]["scale"] < 2.0**29
+    assert all(value.isfinite().all() for value in net.parameters())
+    assert not any(torch.equal(value, untrained[name]) for name, value in net.state_dict().items())
+
+
+def test_a_gradient_that_is_not_finite_at_any_scale_stops_before_the_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scaled_by(4.0, monkeypatch)
+
+    def broken(net: nn.Module) -> nn.Module:
+        next(net.parameters()).register_hook(lambda gradient: gradient + math.inf)
+        return net
+
+    monkeypatch.setattr(train_module, "placed", lambda net, device: broken(net))
+    with pytest.raises(TrainingError, match="the norm of the gradient is inf at step 2 "):  # scales 4, 2, 1
+        trained(tmp_path, settings(precision="float16"))
 
 
 def test_sigterm_saves_the_step_in_hand_and_the_run_goes_on_from_it(tmp_path: Path) -> None:
