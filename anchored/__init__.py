@@ -1,13 +1,13 @@
 """Train image classifiers on (reference, residual) tuples, and find out whether it helped."""
 
-from anchored.core import Anchored, anchor, anchored_loss, fold
 from anchored.corruptions import corrupt
-from anchored.export import export
-from anchored.metrics import energy, smooth_ece
-from anchored.protocols import Predict, Prediction, direct, k_random, one_random, transduction
-from anchored.references import Anchoring, ReferenceSet
-from anchored.robustness import effective_robustness
-from anchored.runs import Run, load, save
+from anchored.evaluation.metrics import energy, smooth_ece
+from anchored.evaluation.robustness import effective_robustness
+from anchored.method.core import Anchored, anchor, anchored_loss, fold
+from anchored.method.protocols import Predict, Prediction, direct, k_random, one_random, transduction
+from anchored.method.references import Anchoring, ReferenceSet
+from anchored.runs.export import export
+from anchored.runs.run import Run, load, save
 
 __all__ = [
     "Anchored",

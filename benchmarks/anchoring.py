@@ -26,8 +26,8 @@ from pipeline import machine
 from torch import Tensor, nn
 
 from anchored import ReferenceSet, anchor, anchored_loss, direct, fold, k_random, one_random, transduction
-from anchored.devices import autocast, placed
 from anchored.models import resnet18
+from anchored.system.devices import autocast, placed
 
 CPU = torch.device("cpu")
 CLASSES, K = 10, 10

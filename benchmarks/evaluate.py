@@ -27,16 +27,16 @@ import torch
 from torch import nn
 
 from anchored import data as sources
-from anchored.assessment import Assessment, TestSet, planned
-from anchored.cells import CORRUPTION_SEED
-from anchored.classmap import target
 from anchored.corruptions import corrupt, readers
 from anchored.data.base import ImageSet, Options
-from anchored.evaluate import evaluate, write_scores
+from anchored.data.class_maps import target
+from anchored.data.test_listings import array_listing, held, rows_of, whole
+from anchored.evaluation.cell_images import CORRUPTION_SEED
+from anchored.evaluation.scores import evaluate, write_scores
+from anchored.evaluation.settings import Assessment, TestSet, planned
+from anchored.method.protocols import direct
 from anchored.models import resnet18
-from anchored.preprocess import Preprocess
-from anchored.protocols import direct
-from anchored.testsets import array_listing, held, rows_of, whole
+from anchored.system.preprocess import Preprocess
 
 NAMES = ("gaussian_noise", "shot_noise", "motion_blur", "zoom_blur", "snow", "fog", "brightness", "contrast",
          "elastic_transform", "pixelate", "jpeg_compression", "defocus_blur", "glass_blur", "frost", "impulse_noise",

@@ -20,13 +20,13 @@ import torch
 import torch.nn.functional as F
 from pipeline import machine
 
-from anchored.comparison import Comparison
-from anchored.config import build
-from anchored.core import anchored_loss
-from anchored.devices import autocast, placed
-from anchored.prepare import Prepared, prepare
-from anchored.recipes import recipe
-from anchored.train import train
+from anchored.arms.recipe_choice import recipe
+from anchored.comparison.inputs import Prepared, prepare
+from anchored.comparison.settings import Comparison
+from anchored.method.core import anchored_loss
+from anchored.runs.build import build
+from anchored.system.devices import autocast, placed
+from anchored.training.loop import train
 
 CPU = torch.device("cpu")
 

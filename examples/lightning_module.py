@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from anchored import Anchoring, ReferenceSet, anchor, anchored_loss, data, one_random
 from anchored.models import resnet9
-from anchored.preprocess import Preprocess
+from anchored.system.preprocess import Preprocess
 
 
 class AnchoredClassifier(lightning.LightningModule):

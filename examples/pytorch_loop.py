@@ -7,7 +7,7 @@ import torch
 
 from anchored import Anchoring, ReferenceSet, anchor, anchored_loss, data, fold, k_random
 from anchored.models import resnet9
-from anchored.preprocess import Preprocess
+from anchored.system.preprocess import Preprocess
 
 EPOCHS, BATCH = 4, 64
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import torch
 
-from anchored import Anchored, ReferenceSet, Run, load, runs
+from anchored import Anchored, ReferenceSet, Run, load
+from anchored.arms.recipe_choice import recipe
 from anchored.data.base import ImageSet
-from anchored.preprocess import Preprocess
-from anchored.recipes import recipe
-from anchored.runs import RunConfig, build
+from anchored.runs import run as runs
+from anchored.runs.run import RunConfig, build
+from anchored.system.preprocess import Preprocess
 
 CLASSES = ("cat", "dog", "löwe", "emu")
 

@@ -8,9 +8,9 @@ import torchvision.transforms.functional as TF
 from torch import Tensor
 
 from anchored.augment import AUGMENTATIONS, Pipeline
-from anchored.errors import InputError
-from anchored.preprocess import Preprocess
-from anchored.rng import generator
+from anchored.system.errors import InputError
+from anchored.system.preprocess import Preprocess
+from anchored.system.rng import generator
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 

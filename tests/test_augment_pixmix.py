@@ -12,8 +12,8 @@ from PIL import Image
 from anchored.augment import fractals, mixing_images
 from anchored.augment.pixmix import MARGIN, OPERATIONS, SIMILAR, add, change, multiply, pixmix, weights
 from anchored.augment.spec import PixMix
-from anchored.errors import InputError
-from anchored.rng import generator
+from anchored.system.errors import InputError
+from anchored.system.rng import generator
 
 GREY = np.full((16, 16, 3), 128, np.uint8)
 

@@ -13,9 +13,9 @@ from torchvision.transforms import v2
 
 from anchored.augment import AUGMENTATIONS, Pictures, Pipeline, parse, repeated, without_flips
 from anchored.augment.spec import PARTS
-from anchored.core import anchor, anchored_loss
-from anchored.errors import InputError
-from anchored.rng import generator, stream_seed
+from anchored.method.core import anchor, anchored_loss
+from anchored.system.errors import InputError
+from anchored.system.rng import generator, stream_seed
 
 ONE_BY_ONE = ["resized_crop", "resized_crop_flip", "randaugment", "trivialaugment", "autoaugment", "augmix", "pixmix"]
 

@@ -18,11 +18,11 @@ from images import class_folders
 from PIL import Image
 
 import anchored
-from anchored import runs
 from anchored.cli import main
-from anchored.evaluate import read_scores
-from anchored.files import in_use
-from anchored.rows import read_rows
+from anchored.evaluation.rows import read_rows
+from anchored.evaluation.scores import read_scores
+from anchored.runs import run as runs
+from anchored.system.files import in_use
 
 TESTS = Path(__file__).parent
 QUICK = ["--model", "tiny_model:tiny", "--on", "clean", "gaussian_noise", "--severities", "3", "--limit", "120"]

@@ -10,9 +10,9 @@ import torch
 from fixtures import ROOT
 from torch import Tensor, nn
 
-from anchored import compatibility
-from anchored.compatibility import check, table
-from anchored.compatibility_cases import CASES, Case, hugging_face_cases, timm_cases, torchvision_cases
+from anchored.models import compatibility
+from anchored.models.architectures import CASES, Case, hugging_face_cases, timm_cases, torchvision_cases
+from anchored.models.compatibility import check, table
 
 TIMM = (
     "byobnet",

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anchored import Anchored, anchor, anchored_loss, fold
-from anchored.stem import Stem
+from anchored.method.stem import Stem
 
 
 def seeded(*shape: int, seed: int = 0) -> Tensor:

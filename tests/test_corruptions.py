@@ -15,7 +15,7 @@ from scipy.stats import poisson
 from anchored.corruptions import NAMES, corrupt, frost, glass, motion, source, spatter, suite, tables, weather
 from anchored.corruptions.noise import poisson_levels
 from anchored.corruptions.rng import PeerStreams, Streams
-from anchored.errors import InputError
+from anchored.system.errors import InputError
 
 DETERMINISTIC = {
     "defocus_blur",

@@ -12,7 +12,7 @@ from anchored import data as sources
 from anchored.data.base import Data, ImageSet, Options, title
 from anchored.data.checks import check_parts, integer_labels, same_classes
 from anchored.data.decode import check_memory, machine_memory
-from anchored.errors import InputError
+from anchored.system.errors import InputError
 
 
 def image_set(labels: list[int]) -> ImageSet:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from anchored import data as sources
 from anchored.data import cifar
-from anchored.errors import InputError
+from anchored.system.errors import InputError
 
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 

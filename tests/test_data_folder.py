@@ -15,7 +15,7 @@ from PIL import Image
 
 from anchored import data as sources
 from anchored.data.images import fit
-from anchored.errors import InputError
+from anchored.system.errors import InputError
 
 
 def load(root: Path, **options):

@@ -13,8 +13,8 @@ from PIL import Image
 
 from anchored import data as sources
 from anchored.data import hf
-from anchored.errors import InputError
-from anchored.testsets import whole
+from anchored.data.test_listings import whole
+from anchored.system.errors import InputError
 
 NAMES = ("cat", "dog", "eel")
 

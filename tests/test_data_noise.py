@@ -13,7 +13,7 @@ from torch import Tensor
 
 from anchored.data.base import ImageSet
 from anchored.data.noise import noisy_labels, read_labels, relabelled
-from anchored.errors import InputError
+from anchored.system.errors import InputError
 
 LABELS = torch.arange(1000) % 10
 

@@ -11,7 +11,7 @@ import torch
 from images import picture
 
 from anchored import data as sources
-from anchored.errors import InputError
+from anchored.system.errors import InputError
 
 IMAGES = np.stack([picture(seed, 8) for seed in range(12)])
 LABELS = np.arange(12) % 3

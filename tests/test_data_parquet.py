@@ -13,7 +13,7 @@ from fixtures import shared
 from images import encoded, picture, write_parquet
 
 from anchored import data as sources
-from anchored.errors import InputError
+from anchored.system.errors import InputError
 
 NAMES = ("cat", "dog", "eel")
 

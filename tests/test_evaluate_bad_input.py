@@ -11,16 +11,16 @@ import torch
 from images import class_folders, encoded, picture, write_parquet
 from PIL import Image
 
-from anchored.candidates import is_run
-from anchored.cells import streamed
 from anchored.cli import main
 from anchored.data.base import Options
-from anchored.errors import InputError
-from anchored.evaluate import read_scores, score
-from anchored.preprocess import Preprocess
-from anchored.protocols import direct
-from anchored.rows import Cell, read_rows
-from anchored.testsets import whole
+from anchored.data.test_listings import whole
+from anchored.evaluation.cell_images import streamed
+from anchored.evaluation.evaluated_models import is_run
+from anchored.evaluation.rows import Cell, read_rows
+from anchored.evaluation.scores import read_scores, score
+from anchored.method.protocols import direct
+from anchored.system.errors import InputError
+from anchored.system.preprocess import Preprocess
 
 QUICK = ["--device", "cpu", "--image-size", "16"]
 

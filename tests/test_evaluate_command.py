@@ -13,8 +13,8 @@ from PIL import Image
 
 from anchored import corrupt
 from anchored.cli import main
-from anchored.evaluate import read_scores
-from anchored.rows import Row, read_rows
+from anchored.evaluation.rows import Row, read_rows
+from anchored.evaluation.scores import read_scores
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 220, 30), "blue": (30, 30, 220)}
 QUICK = ["--device", "cpu", "--image-size", "16"]
@@ -174,7 +174,7 @@ def test_a_pretrained_model_of_imagenet_on_200_of_its_classes(tmp_path: Path) ->
     import torch
     from safetensors.torch import save_file
 
-    from anchored.classmap import imagenet_classes
+    from anchored.data.class_maps import imagenet_classes
 
     torch.manual_seed(0)
     net = timm.create_model("test_resnet", num_classes=1000)
@@ -189,7 +189,7 @@ def test_a_pretrained_model_of_imagenet_on_200_of_its_classes(tmp_path: Path) ->
     assert set(scores["prediction"].tolist()) <= {0, 1, 2} and "top5" not in scores
     config = json.loads((out / "config.json").read_text())
     assert config["data"]["classes"] == sorted(chosen)
-    from anchored.models import create
+    from anchored.models.by_name import create
 
     model = create("timm:test_resnet", 1000, weights=str(tmp_path / "w.safetensors"), image_size=32)
     x = torch.from_numpy(np.stack([tile("red", i, 32) for i in range(3)])).permute(0, 3, 1, 2) / 255

@@ -14,7 +14,7 @@ from saved_run import CLASSES, saved_run
 import anchored
 from anchored import Run
 from anchored.cli import main
-from anchored.errors import InputError
+from anchored.system.errors import InputError
 
 
 @pytest.fixture(scope="module")

@@ -20,10 +20,11 @@ from PIL import Image
 
 from anchored import data as sources
 from anchored.cli import main
-from anchored.corruptions import cells, corrupt, suite
-from anchored.corruptions.cells import Unit, encode, peer_seed, severities
+from anchored.corruptions import corrupt, suite
+from anchored.corruptions import units as cells
 from anchored.corruptions.generate import Request, generate
-from anchored.errors import InputError
+from anchored.corruptions.units import Unit, encode, peer_seed, severities
+from anchored.system.errors import InputError
 
 
 def tree(out: Path) -> dict[str, str]:

@@ -21,8 +21,8 @@ from safetensors.torch import load_file
 import anchored
 from anchored import corruptions
 from anchored.cli import main, parser
+from anchored.evaluation.rows import read_rows, write_rows
 from anchored.report import write_report
-from anchored.rows import read_rows, write_rows
 
 GOLDEN = Path(__file__).parent / "golden"
 COMPARISON = GOLDEN / "comparison"

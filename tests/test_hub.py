@@ -13,8 +13,8 @@ from hub_stub import hub
 from saved_run import saved_run
 
 import anchored
-from anchored.errors import InputError
-from anchored.files import read_json, write_json
+from anchored.system.errors import InputError
+from anchored.system.files import read_json, write_json
 
 ONLINE = """
 import sys, torch, anchored

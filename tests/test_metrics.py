@@ -12,8 +12,8 @@ import torch
 from scipy import stats
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score, roc_curve
 
-from anchored import metrics
-from anchored.errors import InputError
+from anchored.evaluation import metrics
+from anchored.system.errors import InputError
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

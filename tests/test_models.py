@@ -16,9 +16,9 @@ from torchvision import models as tv
 from torchvision.models.vision_transformer import VisionTransformer
 
 import anchored
-from anchored import weights as weights_module
-from anchored.errors import InputError
-from anchored.models import create
+from anchored.models import weights as weights_module
+from anchored.models.by_name import create
+from anchored.system.errors import InputError
 
 SMALL = "timm:test_resnet"
 

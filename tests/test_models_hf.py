@@ -11,8 +11,8 @@ import torch
 from saved_run import saved_run
 
 from anchored import load
-from anchored.errors import InputError
-from anchored.models import create
+from anchored.models.by_name import create
+from anchored.system.errors import InputError
 
 CONFIG = {
     "model_type": "vit",

@@ -8,10 +8,12 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from anchored.core import anchor
-from anchored.errors import InputError
+from anchored.arms.recipe import Recipe
+from anchored.arms.recipe_choice import recipe
+from anchored.method.core import anchor
 from anchored.models import resnet9, resnet18, wrn40_2
-from anchored.optimisers import (
+from anchored.system.errors import InputError
+from anchored.training.optimisers import (
     average,
     averaged,
     freeze,
@@ -22,7 +24,6 @@ from anchored.optimisers import (
     set_lr,
     train_mode,
 )
-from anchored.recipes import Recipe, recipe
 
 VIT = {"img_size": 16, "patch_size": 8, "embed_dim": 8, "depth": 3, "num_heads": 2, "num_classes": 4}
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from anchored.errors import InputError
-from anchored.files import in_use
-from anchored.progress import Work
+from anchored.system.errors import InputError
+from anchored.system.files import in_use
+from anchored.system.progress import Work
 
 
 def test_the_time_left_counts_neither_the_start_up_nor_what_was_done_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ from test_core import halves_differ, padded, randomise, seeded
 from torch import Tensor
 
 from anchored import Anchored, Anchoring, ReferenceSet, anchor, direct, energy, fold, k_random, one_random, transduction
-from anchored.errors import InputError
-from anchored.protocols import nearest_reference
+from anchored.method.protocols import nearest_reference
+from anchored.system.errors import InputError
 
 
 @pytest.fixture

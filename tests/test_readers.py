@@ -16,7 +16,7 @@ from anchored import data as sources
 from anchored.corruptions import corrupt, readers, suite
 from anchored.corruptions.generate import Request, generate
 from anchored.corruptions.readers import read_archive
-from anchored.errors import InputError
+from anchored.system.errors import InputError
 
 N = 6
 LABELS = np.array([0, 1, 2, 0, 1, 2])

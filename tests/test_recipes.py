@@ -11,11 +11,13 @@ import torch
 from fixtures import shared
 from torch.optim import lr_scheduler
 
+from anchored.arms.recipe import Recipe
+from anchored.arms.recipe_choice import recipe, recipe_from
+from anchored.arms.recipes import RECIPES
 from anchored.augment import parse
-from anchored.errors import InputError
-from anchored.files import write_json
 from anchored.models import OURS
-from anchored.recipes import RECIPES, Recipe, recipe, recipe_from
+from anchored.system.errors import InputError
+from anchored.system.files import write_json
 
 
 def torch_schedule(lr: float, epochs: int, make: Any) -> list[float]:

@@ -14,8 +14,8 @@ from torchvision import models as tv
 
 import anchored
 from anchored.cli import main
-from anchored.errors import InputError
-from anchored.released import import_released
+from anchored.runs.released import import_released
+from anchored.system.errors import InputError
 
 
 class Block(nn.Module):

@@ -17,13 +17,13 @@ from rich.console import Console
 from scipy import stats
 from test_report_folder import HELP, Effect, Plan, build
 
-from anchored.errors import InputError
-from anchored.metrics import auroc, smooth_ece
+from anchored.evaluation.metrics import auroc, smooth_ece
+from anchored.evaluation.rows import Cell, Row, read_rows
 from anchored.report import charts, print_table, summarise, write_report
 from anchored.report.figures import spread, to_svg
 from anchored.report.summary import Delta, Measure
 from anchored.report.tables import csv_text, interval_text, markdown, number, verdict_on
-from anchored.rows import Cell, Row, read_rows
+from anchored.system.errors import InputError
 
 
 def rows_of(out: Path) -> list[Row]:

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from anchored import metrics
-from anchored.files import write_json, write_text
-from anchored.rows import Cell, Row, read_rows, write_rows
+from anchored.evaluation import metrics
+from anchored.evaluation.rows import Cell, Row, read_rows, write_rows
+from anchored.system.files import write_json, write_text
 
 Arrays = dict[str, np.ndarray]
 

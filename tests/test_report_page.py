@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from test_report_folder import HELP, Effect, Plan, build
 
-from anchored.errors import InputError
 from anchored.report import write_report
+from anchored.system.errors import InputError
 
 HOSTILE = "<script>alert(\"x\")</script> & 'quoted' $x^2$ <b>"
 VOID = {"meta", "link", "br", "img", "path", "circle", "use", "input", "hr"}

@@ -13,18 +13,18 @@ from scipy import stats
 from test_report_folder import HELP, Plan, build
 from test_report_page import CHROMIUM, Page
 
-from anchored import summaries
-from anchored.cells import plain
 from anchored.cli import main
 from anchored.data.base import ImageSet
-from anchored.errors import InputError
-from anchored.evaluate import read_scores
-from anchored.examples import Shown, disputed, store
-from anchored.metrics import clopper_pearson
+from anchored.evaluation import summaries
+from anchored.evaluation.cell_images import plain
+from anchored.evaluation.metrics import clopper_pearson
+from anchored.evaluation.rows import Cell, Row, read_rows, write_rows
+from anchored.evaluation.scores import read_scores
+from anchored.evaluation.thumbnails import Shown, disputed, store
 from anchored.report import summarise, write_report
 from anchored.report.paper import beside
 from anchored.report.places import gather
-from anchored.rows import Cell, Row, read_rows, write_rows
+from anchored.system.errors import InputError
 
 
 def page_of(path: Path) -> Page:

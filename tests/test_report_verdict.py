@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from test_report_folder import HELP, Effect, Plan, build
 
+from anchored.evaluation.rows import read_rows
 from anchored.report import summarise, verdict
 from anchored.report.summary import Delta, Measure
 from anchored.report.tables import verdict_on
-from anchored.rows import read_rows
 
 
 def sentence(out: Path, plan: Plan) -> str:

@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from anchored import effective_robustness
-from anchored.errors import InputError
-from anchored.robustness import fit, shipped_testbeds
+from anchored.evaluation.robustness import fit, shipped_testbeds
+from anchored.system.errors import InputError
 
 
 def bed(seed: int = 0, models: int = 40) -> NDArray[np.float64]:

@@ -10,9 +10,9 @@ import torch
 from images import picture
 from PIL import Image
 
-from anchored.errors import InputError
-from anchored.preprocess import Preprocess
-from anchored.runs import _as_uint8
+from anchored.runs.run import _as_uint8
+from anchored.system.errors import InputError
+from anchored.system.preprocess import Preprocess
 
 PREPROCESS = Preprocess(16, (0.5,) * 3, (0.5,) * 3)
 ARRAYS = np.stack([picture(seed, 16) for seed in range(3)])

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 from anchored import Anchored, anchor, fold
-from anchored.stem import LINEAR, Halves, Stem
+from anchored.method.stem import LINEAR, Halves, Stem
 
 
 def old(function: str, layer: nn.Module) -> nn.Module:

@@ -20,15 +20,15 @@ from PIL import Image
 from safetensors.torch import load_file
 from test_train import Killed, killed_after, same, settings
 
+from anchored.arms.recipe_choice import recipe
 from anchored.cli import main
-from anchored.comparison import Comparison
-from anchored.config import reference_set
+from anchored.comparison.inputs import prepare
+from anchored.comparison.settings import Comparison
 from anchored.data.stream import Streamed
-from anchored.errors import InputError
-from anchored.prepare import prepare
-from anchored.recipes import recipe
-from anchored.references import ReferenceSet
-from anchored.train import MEAN, train
+from anchored.method.references import ReferenceSet
+from anchored.runs.build import reference_set
+from anchored.system.errors import InputError
+from anchored.training.loop import MEAN, train
 
 CPU = torch.device("cpu")
 

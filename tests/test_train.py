@@ -18,21 +18,21 @@ import pytest
 import torch
 from torch import nn
 
-from anchored import checkpoints as checkpoints_module
-from anchored import runs
-from anchored import train as train_module
-from anchored.checkpoints import Checkpoints
+from anchored.arms.recipe_choice import recipe
 from anchored.cli import WRITING, main
-from anchored.comparison import Comparison
-from anchored.config import build
-from anchored.core import anchor
+from anchored.comparison.inputs import prepare
+from anchored.comparison.plan import activations
+from anchored.comparison.settings import Comparison
 from anchored.data.base import Data, ImageSet
-from anchored.errors import InputError, Stopped, TrainingError
-from anchored.order import Order
-from anchored.plan import activations
-from anchored.prepare import prepare
-from anchored.recipes import recipe
-from anchored.train import train
+from anchored.method.core import anchor
+from anchored.runs import run as runs
+from anchored.runs.build import build
+from anchored.system.errors import InputError, Stopped, TrainingError
+from anchored.training import checkpoints as checkpoints_module
+from anchored.training import loop as train_module
+from anchored.training.checkpoints import Checkpoints
+from anchored.training.loop import train
+from anchored.training.order import Order
 
 TESTS = Path(__file__).parent
 CPU = torch.device("cpu")
@@ -131,7 +131,7 @@ def test_select_takes_the_epoch_that_was_best_on_the_validation_split(
         seen.append({name: value.clone() for name, value in predict.net.state_dict().items()})
         return {metric: next(values)}
 
-    monkeypatch.setattr("anchored.train.validate", judge)
+    monkeypatch.setattr("anchored.training.loop.validate", judge)
     net = trained(tmp_path, given)
     assert all(torch.equal(net.state_dict()[name], value) for name, value in seen[1].items())
     assert not all(torch.equal(net.state_dict()[name], value) for name, value in seen[2].items())

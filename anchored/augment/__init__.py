@@ -2,6 +2,8 @@
 
 A policy is written as its parts in order, joined by +, each with its parameters or without:
 `crop_flip+randaugment(magnitude=12)+random_erasing(p=0.25)+mixup(alpha=0.8)+cutmix`.
+
+What may enter: policies that change the input of training, and what they are written with.
 """
 
 from anchored.augment.fractals import fractals

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anchored.errors import InputError
-from anchored.rng import generator
+from anchored.system.errors import InputError
+from anchored.system.rng import generator
 
 STEPS = 64  # of the iteration z -> z^2 + c
 JUMPS, SETTLING = 48, 12  # of the chaos game

@@ -18,7 +18,7 @@ from PIL import Image
 from anchored.augment import spec
 from anchored.augment.pixmix import mixing_images, pixmix
 from anchored.data.images import fit, to_rgb
-from anchored.rng import stream_seed
+from anchored.system.rng import stream_seed
 
 Picture = NDArray[np.uint8]  # [H, W, 3]
 # By the names of torchvision's InterpolationMode; pictures are turned and sheared with bicubic at most.
@@ -39,8 +39,8 @@ def drawing(*key: int | str) -> Iterator[torch.Generator]:
 class Pictures:
     """The picture part of a policy, for data sets whose images are decoded one by one (in workers, it pickles).
 
-    size: side of what comes out. interpolation, crop: as in `anchored.preprocess.Preprocess`. Called on a picture of
-    any size it gives uint8 [size, size, 3], cropped and changed as the policy says, a function of
+    size: side of what comes out. interpolation, crop: as in `anchored.system.preprocess.Preprocess`. Called on a
+    picture of any size it gives uint8 [size, size, 3], cropped and changed as the policy says, a function of
     (seed, epoch, index, repeat) and the picture alone.
     """
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from anchored.augment import spec
 from anchored.augment.pictures import Pictures, drawing
-from anchored.errors import InputError
-from anchored.rng import generator
+from anchored.system.errors import InputError
+from anchored.system.rng import generator
 
 
 class Pipeline:

@@ -14,7 +14,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from anchored.augment.fractals import fractals
 from anchored.data import folder, parquet
 from anchored.data.base import Options
-from anchored.errors import InputError
+from anchored.system.errors import InputError
 
 if TYPE_CHECKING:
     from anchored.augment.spec import PixMix

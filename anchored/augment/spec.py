@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from anchored.data.base import title
-from anchored.errors import InputError, unknown
+from anchored.system.errors import InputError, unknown
 
 GEOMETRY, PICTURE, ERASING, MIXING = range(4)  # the order in which parts act
 STAGES = (

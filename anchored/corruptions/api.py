@@ -13,7 +13,7 @@ from torch import Tensor
 from anchored.corruptions import bar, common, frost, tables
 from anchored.corruptions.job import Corruption, Job
 from anchored.corruptions.rng import Draws, PeerStreams, Streams
-from anchored.errors import InputError, unknown
+from anchored.system.errors import InputError, unknown
 
 Images = TypeVar("Images", np.ndarray, Tensor)
 

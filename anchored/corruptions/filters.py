@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anchored.errors import InputError
+from anchored.system.errors import InputError
 
 
 @lru_cache(maxsize=256)

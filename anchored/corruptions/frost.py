@@ -13,7 +13,7 @@ from PIL import Image
 from scipy import fft
 from torch import Tensor
 
-from anchored.errors import InputError
+from anchored.system.errors import InputError
 
 # The sixth texture is shipped with the official code but never drawn.
 FILES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")

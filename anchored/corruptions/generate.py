@@ -23,17 +23,16 @@ import numpy as np
 from PIL import features
 from rich.console import Console
 
-import anchored
 import anchored.data as sources
 from anchored.corruptions import frost, tables
 from anchored.corruptions.api import MIN_SIDE, source, suite
-from anchored.corruptions.cells import CODECS, LAYOUTS, QUALITY, STATE, Plan, Unit, forget
+from anchored.corruptions.decoded_copy import STAGED, Staged, paths, stage
 from anchored.corruptions.pool import Processes, cores
-from anchored.corruptions.stage import STAGED, Staged, paths, stage
+from anchored.corruptions.units import CODECS, LAYOUTS, QUALITY, STATE, Plan, Unit, forget
 from anchored.data import Listing, Options
-from anchored.errors import InputError, unknown
-from anchored.files import in_use, read_json, write_atomic, write_json
-from anchored.progress import Work
+from anchored.system.errors import InputError, unknown
+from anchored.system.files import in_use, read_json, write_atomic, write_json
+from anchored.system.progress import Work
 
 MANIFEST = "manifest.json"
 CHECKSUMS = "checksums.md5"
@@ -161,7 +160,7 @@ def _versions() -> dict[str, str]:
     codec = features.version("libjpeg_turbo")
     jpeg = f"libjpeg-turbo {codec}" if codec else f"libjpeg {features.version('jpg')}"
     packages = {name: importlib.metadata.version(name) for name in ("torch", "numpy", "scipy", "pillow")}
-    return {"anchored": anchored.__version__, **packages, "jpeg": jpeg}
+    return {"anchored": importlib.metadata.version("anchored"), **packages, "jpeg": jpeg}
 
 
 def _claim(out: Path, about: dict[str, Any]) -> bool:

@@ -17,8 +17,8 @@ from types import TracebackType
 
 import torch
 
-from anchored.corruptions.cells import Plan, Unit, make
-from anchored.errors import TrainingError
+from anchored.corruptions.units import Plan, Unit, make
+from anchored.system.errors import TrainingError
 
 _AHEAD = 3  # units a process that are waiting
 

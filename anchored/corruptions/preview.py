@@ -12,13 +12,13 @@ from PIL import Image, ImageDraw, ImageFont
 import anchored.data as sources
 from anchored.corruptions import tables
 from anchored.corruptions.api import MIN_SIDE, corrupt
-from anchored.corruptions.cells import peer_seed
 from anchored.corruptions.generate import Request
+from anchored.corruptions.units import peer_seed
 from anchored.data import Options
 from anchored.data.decode import Failure, pictures
 from anchored.data.folder import SUFFIXES
-from anchored.errors import InputError
-from anchored.files import write_atomic
+from anchored.system.errors import InputError
+from anchored.system.files import write_atomic
 
 CELL = 64  # largest side of a picture on the sheet
 GAP, LABEL, TOP = 3, 17, 20

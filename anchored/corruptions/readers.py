@@ -18,14 +18,14 @@ from torch import Tensor
 
 from anchored.corruptions import bar
 from anchored.corruptions.api import NAMES, suite
-from anchored.corruptions.cells import STATE
 from anchored.corruptions.generate import CHECKSUMS, MANIFEST, md5
+from anchored.corruptions.units import STATE
 from anchored.data import ImageSet, Options
 from anchored.data.checks import integer_labels, some
 from anchored.data.decode import decode
 from anchored.data.folder import class_files, subfolders
-from anchored.errors import InputError, unknown
-from anchored.files import read_json
+from anchored.system.errors import InputError, unknown
+from anchored.system.files import read_json
 
 # MD5 of the files of CIFAR-10-C (https://zenodo.org/records/2535967).
 PUBLISHED = {

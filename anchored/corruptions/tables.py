@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from anchored.errors import InputError, unknown
+from anchored.system.errors import InputError, unknown
 
 SIDES = {"cifar": 32, "tiny": 64, "imagenet": 224, "inception": 299}
 

@@ -3,6 +3,8 @@
 A source is a module of this package with `SPEC` (how it is written, e.g. "folder:PATH") and
 `load(path, options) -> Data`; one that can give images without labels also has
 `load_unlabelled(path, options) -> Decoded`.
+
+What may enter: what reads images and labels, splits, checks and lists them; test sets and class maps as well.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from torch import Tensor
 
 from anchored.data.base import Data, Images, ImageSet, Listing, Options, place, title, unlabelled
 from anchored.data.splits import Split, limit, limit_labels, split, stratified
-from anchored.errors import InputError, unknown
+from anchored.system.errors import InputError, unknown
 
 __all__ = [
     "Data",

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anchored.errors import InputError, unknown
+from anchored.system.errors import InputError, unknown
 
 TRAIN_WORDS = ("train", "training")
 TEST_WORDS = (("test", "testing"), ("validation", "val", "valid"))  # the first that is there is used

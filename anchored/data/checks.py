@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anchored.data.base import Data, ImageSet, Listing, Options
 from anchored.data.decode import Decoded, decode
-from anchored.errors import InputError
+from anchored.system.errors import InputError
 
 
 def integer_labels(labels: NDArray[np.generic], n: int, where: str) -> Tensor:

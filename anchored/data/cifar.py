@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from anchored.data.base import Data, Options, place
 from anchored.data.checks import assemble, check_parts, integer_labels
 from anchored.data.decode import fit_arrays
-from anchored.errors import InputError
-from anchored.files import write_atomic
+from anchored.system.errors import InputError
+from anchored.system.files import write_atomic
 
 TIMEOUT = 30.0  # seconds without a byte
 BLOCK = 2**20

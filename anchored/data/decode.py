@@ -21,7 +21,7 @@ from torch import Tensor
 
 from anchored.data.base import Options
 from anchored.data.images import fit
-from anchored.errors import InputError
+from anchored.system.errors import InputError
 
 Source = bytes | Path | NDArray[np.uint8] | None
 # Only what photographs come in: Pillow would hand some others to outside programs.

@@ -14,7 +14,7 @@ from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Listing, Options, 
 from anchored.data.checks import check_parts, decoded, some
 from anchored.data.decode import Decoded, decode
 from anchored.data.splits import stratified
-from anchored.errors import InputError
+from anchored.system.errors import InputError
 
 SPEC = "folder:PATH"
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")

@@ -22,7 +22,7 @@ from anchored.data.checks import check_parts, check_range, decoded, integer_labe
 from anchored.data.decode import Decoded, decode
 from anchored.data.parquet import IMAGE_COLUMNS, LABEL_COLUMNS, TEST_PART
 from anchored.data.splits import stratified
-from anchored.errors import InputError
+from anchored.system.errors import InputError
 
 SPEC = "hf:ID_OR_PATH"
 ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")

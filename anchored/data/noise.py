@@ -19,8 +19,8 @@ from torch import Tensor
 
 from anchored.data.base import Images, place
 from anchored.data.checks import integer_labels
-from anchored.errors import InputError, unknown
-from anchored.rng import generator
+from anchored.system.errors import InputError, unknown
+from anchored.system.rng import generator
 
 SUFFIXES = (".npy", ".npz", ".txt", ".json", ".csv", ".pt", ".pth")
 

@@ -19,7 +19,7 @@ from anchored.data.base import Data, Listing, Options, place, title, unused
 from anchored.data.checks import assemble, check_parts, check_range, integer_labels
 from anchored.data.decode import Decoded, check_memory, fit_arrays
 from anchored.data.splits import stratified
-from anchored.errors import InputError
+from anchored.system.errors import InputError
 
 SPEC = "npz:PATH"
 TRAIN_KEYS = (("x_train", "y_train"), ("train_images", "train_labels"))

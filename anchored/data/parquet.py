@@ -22,7 +22,7 @@ from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Listing, Options, 
 from anchored.data.checks import check_parts, check_range, decoded, integer_labels, same_classes
 from anchored.data.decode import Decoded, decode
 from anchored.data.splits import stratified
-from anchored.errors import InputError
+from anchored.system.errors import InputError
 
 SPEC = "parquet:PATH"
 IMAGE_COLUMNS = ("image", "img", "images")

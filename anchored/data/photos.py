@@ -9,7 +9,7 @@ from PIL import Image
 
 from anchored.data.base import Data, ImageSet, unlabelled
 from anchored.data.digits import LEVELS, enlarge
-from anchored.rng import generator
+from anchored.system.rng import generator
 
 COUNT = 500
 CONTRAST = 64  # levels of 255 from the darkest to the brightest: most small crops are plain sky or shadow

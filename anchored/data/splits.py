@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from anchored.data.base import Images
-from anchored.errors import InputError
-from anchored.rng import generator
+from anchored.system.errors import InputError
+from anchored.system.rng import generator
 
 
 def stratified(

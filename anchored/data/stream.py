@@ -17,7 +17,7 @@ from torch import Tensor
 from anchored.data.base import Listing, Options
 from anchored.data.decode import FORMATS
 from anchored.data.images import fit, to_rgb
-from anchored.errors import InputError
+from anchored.system.errors import InputError
 
 TRIES = 10  # images after an unreadable one that may take its place
 

@@ -1,4 +1,7 @@
-"""Rows and per-sample scores to tables, figures, one sentence and one HTML page."""
+"""Rows and per-sample scores to tables, figures, one sentence and one HTML page.
+
+What may enter: what reads rows, scores and saved thumbnails, and nothing that trains or predicts.
+"""
 
 from anchored.report.intervals import summarise
 from anchored.report.page import write_report

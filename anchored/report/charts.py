@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from anchored.evaluation.rows import Cell
 from anchored.report.figures import (
     ANOMALY,
     INK,
@@ -27,7 +28,6 @@ from anchored.report.figures import (
 )
 from anchored.report.scores import Scores
 from anchored.report.summary import Summary
-from anchored.rows import Cell
 
 Curves = Mapping[tuple[str, int], list[dict[str, float]]]  # (method, seed) -> one record an epoch
 

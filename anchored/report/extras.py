@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from anchored.metrics import clopper_pearson, mcnemar
+from anchored.evaluation.metrics import clopper_pearson, mcnemar
+from anchored.evaluation.rows import Cell
 from anchored.report.scores import read_cell, run_folder
 from anchored.report.summary import Summary
-from anchored.rows import Cell
 
 # metric -> (heading, digits)
 NUMBERS = {

@@ -16,8 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from anchored.files import write_text
 from anchored.report.summary import Summary
+from anchored.system.files import write_text
 
 WIDTH = 5.0  # inches = 360 SVG units: one to one on a phone, so the type below keeps its size there
 

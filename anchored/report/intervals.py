@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from anchored.metrics import bootstrap_means
+from anchored.evaluation.metrics import bootstrap_means
+from anchored.evaluation.rows import Row
 from anchored.report.scores import Influence, Scores, read_scores
 from anchored.report.summary import LEVEL, Delta, Interval, Summary, headline
-from anchored.rows import Row
 
 DRAWS = 1000
 

@@ -11,8 +11,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from anchored import summaries
-from anchored.files import write_text
+from anchored.evaluation import summaries
 from anchored.report.charts import charts, per_corruption
 from anchored.report.extras import extras
 from anchored.report.figures import VARIABLES, draw, inline, looks
@@ -34,6 +33,7 @@ from anchored.report.tables import (
     verdict_on,
 )
 from anchored.report.verdict import judged_method, verdict
+from anchored.system.files import write_text
 
 SUMMARY_METRICS = ("top1_mean", "mce", "smooth_ece_mean", "auroc_mean")
 PURPOSES = {"accuracy": "Accuracy", "calibration": "Calibration", "anomalies": "Anomalies"}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from anchored.evaluation.rows import Row
 from anchored.report.summary import Summary
-from anchored.rows import Row
 
 NUMBERS = Path(__file__).parent / "paper.csv"
 IMAGENET = "imagenet1k"

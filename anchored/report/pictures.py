@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from anchored.errors import InputError
 from anchored.report.scores import run_folder
 from anchored.report.summary import Summary
+from anchored.system.errors import InputError
 
 THUMBNAIL = 64  # pixels: larger examples are shrunk to this, so that a page stays small
 BUDGET = 1_200_000  # bytes of pixels in all strips together: noise does not compress

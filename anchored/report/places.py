@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from anchored.errors import InputError
-from anchored.files import read_json
-from anchored.rows import Row, read_rows
+from anchored.evaluation.rows import Row, read_rows
+from anchored.system.errors import InputError
+from anchored.system.files import read_json
 
 
 @dataclass(frozen=True)

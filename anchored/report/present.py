@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from anchored.evaluation.rows import Row
 from anchored.report.intervals import summarise
 from anchored.report.page import write_report
 from anchored.report.tables import print_table
 from anchored.report.verdict import verdict
-from anchored.rows import Row
 
 
 def present(rows: Iterable[Row], out: Path, console: Console) -> None:

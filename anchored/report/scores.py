@@ -12,10 +12,10 @@ import pyarrow
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from anchored.errors import InputError
-from anchored.metrics import auroc_terms, fpr95_terms, smooth_ece_terms
+from anchored.evaluation.metrics import auroc_terms, fpr95_terms, smooth_ece_terms
+from anchored.evaluation.rows import Cell
 from anchored.report.summary import Measure, Summary
-from anchored.rows import Cell
+from anchored.system.errors import InputError
 
 BINS = 15
 COLUMNS = ("index", "confidence", "correct", "energy")

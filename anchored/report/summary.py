@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.special import stdtrit
 
-from anchored.errors import InputError
-from anchored.rows import Cell, Row
+from anchored.evaluation.rows import Cell, Row
+from anchored.system.errors import InputError
 
 LEVEL = 0.95
 METHODS = ("standard", "vanilla", "masking")

@@ -1,0 +1,146 @@
+"""One run from settings to its folder: `anchored train`, and the training part of a comparison."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from anchored.arms.run_config import RunConfig
+from anchored.comparison.inputs import Prepared, claim, prepare, say_notes
+from anchored.comparison.settings import Comparison, without_effect
+from anchored.runs import run as runs
+from anchored.runs.build import reference_set
+from anchored.runs.threshold import anomaly_threshold
+from anchored.system.files import in_use
+from anchored.system.progress import Work
+from anchored.training.checkpoints import Checkpoints
+from anchored.training.distributed import Team
+from anchored.training.loop import MEAN, goodness, settle_mean, train
+from anchored.training.recorders import recording
+
+TRAINING_COST = 3.0  # a training pass of an image costs about three forward passes
+
+
+def cost(prepared: Prepared) -> float:
+    """The work of training one run, in forward passes of an image."""
+    return len(prepared.data.train) * prepared.settings.recipe.epochs * TRAINING_COST
+
+
+def train_run(
+    config: RunConfig,
+    prepared: Prepared,
+    folder: Path,
+    work: Work,
+    *,
+    device: torch.device,
+    compile: bool = False,
+    checkpoint_every: float = 300.0,
+    keep: int = 2,
+    workers: int = 2,
+    recorders: tuple[str, ...] = (),
+    team: Team | None = None,
+) -> None:
+    """Train a run and save it in `folder`, or go on with it; a finished one is left as it is."""
+    if (folder / "run.json").exists():
+        work.skip(cost(prepared))
+        return
+    work.skip(cost(prepared) * _epochs_done(folder) / config.recipe.epochs)
+    train_set = prepared.data.train
+    notes: list[str] = []
+
+    def say(note: str) -> None:
+        notes.append(note)
+        warnings.warn(note, stacklevel=2)
+
+    with recording(recorders if team is None or team.main else (), folder, config) as record:
+        net = train(
+            config,
+            prepared.data,
+            prepared.preprocess,
+            folder,
+            device=device,
+            validation=prepared.validation,
+            compile=compile,
+            checkpoint_every=checkpoint_every,
+            keep=keep,
+            workers=workers,
+            team=team,
+            tick=lambda amount, note: work.advance(TRAINING_COST * amount, note),
+            say=say,
+            record=record,
+        )
+    if team is not None and not team.main:
+        return
+    history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    chosen = history[-1]
+    if config.select != "last":
+        chosen = max(history, key=lambda line: (goodness(config.select, line), -line["epoch"]))
+    references = reference_set(config, train_set, prepared.preprocess)
+    if references is not None and (folder / MEAN).exists():
+        settle_mean(references, folder, Team(device) if team is None else team)
+    threshold = anomaly_threshold(net, references, prepared.preprocess, validation=prepared.validation, train=train_set)
+    runs.save(
+        folder,
+        config,
+        net.to("cpu"),
+        prepared.preprocess,
+        prepared.data.classes,
+        references,
+        train_set,
+        anomaly=threshold,
+        data=prepared.data.name,
+        train_size=len(train_set),
+        split=prepared.data.split,
+        label_noise=prepared.label_noise,
+        epoch=chosen["epoch"],
+        weights="raw" if config.recipe.ema_decay is None else "ema",
+        validation={name: value for name, value in chosen.items() if name.startswith("validation_")},
+        notes=[*prepared.notes, *notes],
+    )
+    (folder / MEAN).unlink(missing_ok=True)
+    Checkpoints(folder / "checkpoints").clear()
+
+
+def train_one(
+    settings: Comparison,
+    *,
+    out: Path | None = None,
+    device: torch.device,
+    command: str = "",
+    flags: str = "",
+    strict: bool = False,
+    memory_limit: int | None = None,
+    **how: Any,
+) -> Path:
+    """Train the one run of `settings` (its only method, target and seed); its folder. Raises InputError.
+
+    Under torchrun every process calls it. `how`: compile, checkpoint_every, keep, workers, recorders.
+    """
+    team = Team(device)
+    if team.main:
+        for note in without_effect(settings):
+            warnings.warn(note, stacklevel=2)
+    prepared = prepare(settings, strict=strict, memory_limit=memory_limit, tested=False)
+    (config,) = prepared.settings.run_configs()
+    folder = out or prepared.folder("train")
+    console = Console(stderr=True, quiet=not team.main)
+    if team.main:
+        say_notes(prepared)
+        claim(folder, prepared, command, flags)
+    team.wait()
+    with in_use(folder) if team.main else nullcontext(), Work(cost(prepared), console) as work:
+        train_run(config, prepared, folder, work, device=team.device, team=team, **how)
+    if team.main:
+        Console().print(f"Run: {folder}", highlight=False, markup=False, soft_wrap=True)
+    return folder
+
+
+def _epochs_done(folder: Path) -> int:
+    path = folder / "metrics.jsonl"
+    return len(path.read_text().splitlines()) if path.exists() else 0

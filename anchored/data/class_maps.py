@@ -1,0 +1,210 @@
+"""Which outputs of a model stand for the classes of a test set: by name, by WordNet id, or by a file."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from anchored.data.checks import some
+from anchored.method.protocols import Predict, Prediction
+from anchored.system.errors import InputError, unknown
+
+WNID = re.compile(r"(?<![a-z0-9])n\d{8}(?!\d)")
+Columns = tuple[tuple[int, ...], ...]  # per class of a test set, the model's outputs that stand for it
+
+
+def match(
+    names: Sequence[str],
+    classes: Sequence[str],
+    *,
+    given: Mapping[str, Sequence[str]] | None = None,
+    numbered: bool = False,
+) -> Columns:
+    """For each of `names`, the positions among `classes` (the model's) that stand for it; none where nothing does.
+
+    A class is found by its whole name, else by its WordNet id, else by one of its synonyms (parts between commas),
+    case, underscores and hyphens apart; a name that fits two classes fits none. given: what a mapping file says, which
+    goes first. numbered: the names are positions among `classes` (as the folders of ImageNet-V2 are); so they are
+    anyway where they are numbers, as many as the model's classes, and fit no name. Raises InputError for a class of
+    `given` that the model lacks.
+    """
+    if tuple(names) == tuple(classes):
+        return tuple((position,) for position in range(len(names)))
+    tables = [_table(classes, tier) for tier in range(3)]
+
+    def find(name: str) -> tuple[int, ...]:
+        for tier, table in enumerate(tables):
+            found = {table[key] for key in _keys(name, tier) if key in table}
+            if len(found) == 1 and -1 not in found:
+                return tuple(found)
+        return ()
+
+    def told(name: str) -> tuple[int, ...]:
+        found: list[int] = []
+        for item in (given or {})[name]:
+            place = (int(item),) if item.isdecimal() and int(item) < len(classes) else find(item)
+            if not place:
+                raise unknown(f"class (of {name!r} in the mapping file)", item, classes[:20])
+            found += place
+        return tuple(dict.fromkeys(found))
+
+    numbers = all(name.isdecimal() for name in names)
+    if numbered and numbers:
+        return tuple((int(name),) if int(name) < len(classes) else () for name in names)
+    columns = tuple(told(name) if given and name in given else find(name) for name in names)
+    if not any(columns) and numbers and len(names) == len(classes):
+        return tuple((int(name),) if int(name) < len(classes) else () for name in names)
+    return columns
+
+
+def read_mapping(path: Path) -> dict[str, list[str]]:
+    """A mapping file: class of the test set -> classes of the model (names, WordNet ids or positions).
+
+    .json: an object of strings, numbers, lists of them, or null for a class to leave out. .csv: two columns, a class
+    of the test set and one of the model; several lines add up, an empty second column leaves the class out.
+    Raises InputError for anything else.
+    """
+    found: dict[str, list[str]] = {}
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix.lower() == ".json":
+            for name, value in json.loads(text).items():
+                items = value if isinstance(value, list) else [] if value is None else [value]
+                found[str(name)] = [str(item) for item in items]
+        else:
+            for line in csv.reader(text.splitlines()):
+                if not line:
+                    continue
+                name, item = line
+                found.setdefault(name.strip(), []).extend([item.strip()] if item.strip() else [])
+    except (OSError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"--classes {path} is a .json object or a .csv of two columns, from classes of the test set to classes of "
+            f"the model: {error}."
+        ) from error
+    return found
+
+
+@dataclass(frozen=True)
+class Target:
+    """The classes in which a test set is scored: those that every model has outputs for.
+
+    names: of the classes. kept: their positions among the classes of the set. columns: per model,
+    the outputs that stand for each.
+    note: what is left out, in words.
+    """
+
+    names: tuple[str, ...]
+    kept: tuple[int, ...]
+    columns: Mapping[str, Columns]
+    note: str | None
+
+    def labels(self, labels: Tensor, count: int) -> Tensor:
+        """Labels among the `count` classes of the set (int64 [N]) as labels among `names`; -1 where left out."""
+        table = torch.full((count + 1,), -1, dtype=torch.int64)
+        table[list(self.kept)] = torch.arange(len(self.kept))
+        return table[labels]
+
+
+def target(
+    what: str,
+    names: Sequence[str],
+    models: Mapping[str, Sequence[str]],
+    *,
+    given: Mapping[str, Sequence[str]] | None = None,
+    numbered: bool = False,
+) -> Target:
+    """The classes of the test set `what` (named `names`) that all `models` (name -> classes) have outputs for.
+
+    Raises InputError where fewer than two are left: the arg-max over one class is always right.
+    """
+    columns = {model: match(names, classes, given=given, numbered=numbered) for model, classes in models.items()}
+    kept = tuple(number for number in range(len(names)) if all(each[number] for each in columns.values()))
+    lost = [names[number] for number in range(len(names)) if number not in set(kept)]
+    if len(kept) < 2:
+        theirs = next(iter(models.values()))
+        raise InputError(
+            f"{what}: at least 2 of its classes have to be classes of the models; {len(kept)} of {len(names)} are. It "
+            f"has {some(list(names))}; {next(iter(models))} has {some(list(theirs))}. A file can say which are which: "
+            "--classes FILE."
+        )
+    note = f"{what}: classes that not all models have, left out: {len(lost)} of {len(names)}: {', '.join(lost)}"
+    return Target(
+        tuple(names[number] for number in kept),
+        kept,
+        {model: tuple(each[number] for number in kept) for model, each in columns.items()},
+        note if lost else None,
+    )
+
+
+def restricted(predict: Predict, columns: Columns, outputs: int) -> Predict:
+    """`predict` with its logits restricted to `columns` before the arg-max (ImageNet-R: 200 of 1000 classes).
+
+    A class for which several outputs stand gets the log of their summed exponentials. The energy and the disagreement
+    of references stay those of all `outputs`. The same object where nothing is restricted.
+    """
+    if columns == tuple((number,) for number in range(outputs)):
+        return predict
+    single = torch.tensor([each[0] for each in columns]) if all(len(each) == 1 for each in columns) else None
+
+    def run(x: Tensor) -> Prediction:
+        whole = predict.predict(x)
+        if single is not None:
+            index = single.to(whole.logits.device)
+            return dataclasses.replace(
+                whole, logits=whole.logits[:, index], std=None if whole.std is None else whole.std[:, index]
+            )
+        logits = torch.stack([whole.logits[:, list(each)].logsumexp(1) for each in columns], 1)
+        std = None
+        if whole.std is not None:
+            std = torch.stack([whole.std[:, list(each)].mean(1) for each in columns], 1)
+        return dataclasses.replace(whole, logits=logits, std=std)
+
+    return dataclasses.replace(predict, predict=run)
+
+
+def imagenet_classes() -> tuple[str, ...]:
+    """The 1000 classes of ImageNet-1k in their order: WordNet id and names, as `n01440764 tench, Tinca tinca`."""
+    info = _imagenet()
+    return tuple(f"{wnid} {info[wnid]}" for wnid in info)
+
+
+@functools.lru_cache(maxsize=1)
+def _imagenet() -> dict[str, str]:
+    from timm.data import ImageNetInfo
+
+    info = ImageNetInfo("imagenet-1k")
+    return {wnid: info.label_name_to_description(wnid) for wnid in info.label_names()}
+
+
+def _table(classes: Sequence[str], tier: int) -> dict[str, int]:
+    """key -> position, or -1 for a key of several classes."""
+    table: dict[str, int] = {}
+    for position, name in enumerate(classes):
+        for key in _keys(name, tier):
+            table[key] = -1 if table.get(key, position) != position else position
+    return table
+
+
+def _keys(name: str, tier: int) -> set[str]:
+    """What a class is known by: 0 its whole name, 1 its WordNet id, 2 its synonyms, WordNet's among them."""
+    if tier == 0:
+        return {_plain(name)}
+    wnids = set(WNID.findall(name))
+    if tier == 1:
+        return wnids
+    words = WNID.sub(" ", name) + "".join(f", {_imagenet().get(wnid, '')}" for wnid in wnids)
+    return {plain for word in words.split(",") if (plain := _plain(word))}
+
+
+def _plain(name: str) -> str:
+    return " ".join(re.sub(r"[_\-/\s]+", " ", name).lower().split())
