@@ -8,12 +8,16 @@ from anchored.method.protocols import Predict, Prediction, direct, k_random, one
 from anchored.method.references import Anchoring, ReferenceSet
 from anchored.runs.export import export
 from anchored.runs.run import Run, load, save
+from anchored.system.errors import InputError
+from anchored.system.preprocess import Preprocess
 
 __all__ = [
     "Anchored",
     "Anchoring",
+    "InputError",
     "Predict",
     "Prediction",
+    "Preprocess",
     "ReferenceSet",
     "Run",
     "anchor",

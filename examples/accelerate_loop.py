@@ -8,9 +8,8 @@ import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader, TensorDataset
 
-from anchored import Anchoring, ReferenceSet, anchor, anchored_loss, data, one_random
+from anchored import Anchoring, Preprocess, ReferenceSet, anchor, anchored_loss, data, one_random
 from anchored.models import resnet9
-from anchored.system.preprocess import Preprocess
 
 EPOCHS, BATCH = 4, 64
 

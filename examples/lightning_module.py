@@ -7,9 +7,8 @@ import lightning
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from anchored import Anchoring, ReferenceSet, anchor, anchored_loss, data, one_random
+from anchored import Anchoring, Preprocess, ReferenceSet, anchor, anchored_loss, data, one_random
 from anchored.models import resnet9
-from anchored.system.preprocess import Preprocess
 
 
 class AnchoredClassifier(lightning.LightningModule):

@@ -5,9 +5,8 @@ python examples/pytorch_loop.py
 
 import torch
 
-from anchored import Anchoring, ReferenceSet, anchor, anchored_loss, data, fold, k_random
+from anchored import Anchoring, Preprocess, ReferenceSet, anchor, anchored_loss, data, fold, k_random
 from anchored.models import resnet9
-from anchored.system.preprocess import Preprocess
 
 EPOCHS, BATCH = 4, 64
 

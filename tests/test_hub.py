@@ -28,7 +28,7 @@ assert torch.equal(again.predict(images, protocol="k_random").std, run.predict(i
 for call in (lambda: run.push_to_hub("someone/tiny", token="hf_wrong"), lambda: anchored.load("someone/else")):
     try:
         call()
-    except anchored.errors.InputError as error:
+    except anchored.InputError as error:
         print("refused:", error)
 """
 OFFLINE = """
