@@ -35,7 +35,7 @@ def test_compare_writes_everything_and_says_a_verdict(tmp_path: Path, capsys: py
     printed = capsys.readouterr().out
     assert "masking" in printed and "one seed" in printed and "report.html" in printed
     rows = read_rows(out / "rows.jsonl")
-    assert {row.variant for row in rows} == {"standard", "vanilla", "masking-uniform", "masking-label"}
+    assert {row.arm for row in rows} == {"standard", "vanilla", "masking-uniform", "masking-label"}
     assert {row.benchmark for row in rows} == {"clean", "corruptions", "photos"}
     for row in rows:
         folder = out / "runs" / row.run / "scores"

@@ -214,19 +214,19 @@ def test_a_damaged_score_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_corruption_that_one_run_lacks_counts_in_no_mean_and_is_named(one: Path) -> None:
-    rows = [row for row in rows_of(one) if not (row.variant == "vanilla" and row.corruption == "fog")]
+    rows = [row for row in rows_of(one) if not (row.arm == "vanilla" and row.corruption == "fog")]
     summary = summarise(rows)
     kept = [
         row.value
         for row in rows
-        if (row.variant, row.metric, row.benchmark) == ("standard", "top1", "c") and row.corruption != "fog"
+        if (row.arm, row.metric, row.benchmark) == ("standard", "top1", "c") and row.corruption != "fog"
     ]
     assert summary.stats["standard", "top1:c"].mean == pytest.approx(np.mean(kept))
     assert any("3 of 9 cells of c" in note and "c-fog-1" in note for note in summary.notes)
 
 
 def test_a_method_without_a_benchmark_has_no_number_there(one: Path) -> None:
-    rows = [row for row in rows_of(one) if not (row.variant == "vanilla" and row.benchmark == "photos")]
+    rows = [row for row in rows_of(one) if not (row.arm == "vanilla" and row.benchmark == "photos")]
     summary = summarise(rows)
     assert ("vanilla", "auroc:photos") not in summary.stats
     assert summary.stats["standard", "auroc:photos"].seeds == 1
@@ -234,7 +234,7 @@ def test_a_method_without_a_benchmark_has_no_number_there(one: Path) -> None:
 
 def test_runs_of_one_variant_that_differ_are_told_apart(one: Path) -> None:
     rows = rows_of(one)
-    again = [replace(row, alpha=0.5, value=row.value + 1) for row in rows if row.variant == "masking-label"]
+    again = [row.replaced(alpha=0.5, value=row.value + 1) for row in rows if row.arm == "masking-label"]
     summary = summarise([*rows, *again])
     assert "masking-label, alpha 0.25" in summary.methods and "masking-label, alpha 0.5" in summary.methods
     assert summary.deltas["masking-label, alpha 0.5", "top1:clean"].mean == pytest.approx(

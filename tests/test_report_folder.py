@@ -144,7 +144,7 @@ def measured(plan: Plan, cell: Cell, variant: str, seed: int, run: str, table: A
 
 def row(plan: Plan, cell: Cell, variant: str, seed: int, run: str, metric: str, value: float) -> Row:
     method, _, target = variant.partition("-")
-    return Row(
+    return Row.of(
         run=run, config_hash="abc123", data=plan.data, train_size=1000, recipe="cifar", augmentation="geometric",
         label_noise=0.0, method=method, masked_target=target or None, alpha=0.25 if target else 0.0,
         schedule="bernoulli", masked_bn="update" if target else None, recalibrate_bn=0,
@@ -188,7 +188,7 @@ def config(plan: Plan) -> dict[str, object]:
 def test_the_synthetic_folder_has_the_effects_it_claims(tmp_path: Path) -> None:
     rows = read_rows(build(tmp_path, Plan(seed_noise=0.0)) / "rows.jsonl")
     for variant, effect in HELP.items():
-        mine = [row for row in rows if row.variant == variant and row.metric == "top1"]
+        mine = [row for row in rows if row.arm == variant and row.metric == "top1"]
         shifted = [row.value for row in mine if row.benchmark == "c"]
         assert abs(next(row.value for row in mine if row.benchmark == "clean") - effect.clean) < 0.2
         assert len(shifted) == 9

@@ -6,8 +6,8 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
+from anchored.arms.setting import typed, words
 from anchored.augment.spec import parse
 from anchored.system.errors import InputError, unknown
 
@@ -153,31 +153,6 @@ class Recipe:
         if self.schedule == "one_cycle":
             return self.lr * (1 - done)
         return self.min_lr + (self.lr - self.min_lr) * (1 + math.cos(math.pi * done)) / 2
-
-
-def words(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def typed(name: str, kind: str, value: Any) -> Any:
-    """`value` as the type of its field; numbers may come as text (YAML reads 1e-3 as such)."""
-    if "None" in kind and (value is None or str(value).lower() == "none"):
-        return None
-    kinds = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
-    base = kind.split(" |")[0]
-    try:
-        if base.startswith("tuple"):
-            return tuple(typed(name, "int", item) for item in value)
-        if isinstance(value, bool) == (base == "bool"):
-            if base == "int" and (isinstance(value, str) or int(value) == value):
-                return int(value)
-            if base == "float":
-                return float(value)
-            if isinstance(value, {"bool": bool, "str": str}.get(base, ())):
-                return value
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise InputError(f"{words(name)} is {kinds.get(base, 'a list of whole numbers')}; got {value!r}.")
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Recipe))

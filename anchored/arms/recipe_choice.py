@@ -9,8 +9,9 @@ from typing import Any
 
 import yaml
 
-from anchored.arms.recipe import FIELDS, Recipe, typed
+from anchored.arms.recipe import FIELDS, Recipe
 from anchored.arms.recipes import RECIPES
+from anchored.arms.setting import typed
 from anchored.system.errors import InputError, unknown
 
 

@@ -11,7 +11,6 @@ from rich.console import Console
 
 from anchored import runs
 from anchored.arms.run_config import RunConfig
-from anchored.augment import parse
 from anchored.comparison.inputs import Prepared, claim, prepare, say_notes
 from anchored.comparison.settings import Comparison, without_effect
 from anchored.comparison.train_run import cost, train_run
@@ -22,6 +21,7 @@ from anchored.evaluation.rows import Cell, Row, write_rows
 from anchored.evaluation.scores import anomaly_metrics, evaluate, known_metrics, read_scores, write_scores
 from anchored.method.protocols import Predict
 from anchored.report import present
+from anchored.runs.columns import run_columns
 from anchored.system.devices import placed
 from anchored.system.files import in_use, read_json
 from anchored.system.progress import Work
@@ -138,9 +138,9 @@ def _rows(
     settings: Comparison, prepared: Prepared, configs: list[RunConfig], planned: list[CellImages], out: Path
 ) -> Iterator[Row]:
     """Every number of the comparison, from the per-sample scores."""
-    epochs = {config.run: read_json(out / "runs" / config.run / "run.json")["epoch"] for config in configs}
     for config in configs:
         anchored = config.anchored
+        about = run_columns(config, read_json(out / "runs" / config.run / "run.json"))
         clean = read_scores(_scores_path(out, config.run, Cell("clean")))
         for images in planned:
             cell = images.cell
@@ -154,22 +154,7 @@ def _rows(
                     run=config.run,
                     config_hash=prepared.hash,
                     data=prepared.data.name,
-                    train_size=len(prepared.data.train),
-                    recipe=config.recipe.name,
-                    augmentation=str(parse(config.recipe.policy)),
-                    label_noise=prepared.label_noise,
-                    method=config.method,
-                    masked_target=config.masked_target if config.method == "masking" else None,
-                    alpha=config.alpha,
-                    schedule=config.schedule,
-                    masked_bn=config.masked_bn if config.method == "masking" else None,
-                    recalibrate_bn=config.recalibrate_bn,
-                    reference_source=config.reference_source if anchored else None,
-                    references=(config.references or len(prepared.data.train)) if anchored else 0,
-                    model=config.model,
-                    weights="raw" if config.recipe.ema_decay is None else "ema",
-                    seed=config.seed,
-                    epoch=epochs[config.run],
+                    about=about,
                     benchmark=cell.benchmark,
                     corruption=cell.corruption,
                     severity=cell.severity,

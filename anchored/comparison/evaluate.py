@@ -198,7 +198,7 @@ def _row(
         value=value,
         n=n,
         n_other=n_other,
-        **candidate.facts,
+        about=candidate.facts,
     )
 
 

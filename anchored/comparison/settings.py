@@ -70,7 +70,7 @@ class Comparison:
 
     def run_configs(self) -> list[RunConfig]:
         """Every run of the comparison, seed by seed."""
-        variants = [
+        pairs = [
             (method, target)
             for method in self.methods
             for target in (self.masked_target if method == "masking" else self.masked_target[:1])
@@ -92,7 +92,7 @@ class Comparison:
                 select=self.select,
             )
             for seed in self.seeds
-            for method, target in variants
+            for method, target in pairs
         ]
 
 

@@ -13,13 +13,14 @@ import torch
 from torch import nn
 
 from anchored import runs
-from anchored.augment import parse
+from anchored.arms.run_config import unknown_columns
 from anchored.data.class_maps import imagenet_classes
 from anchored.method import protocols
 from anchored.method.core import Anchored, fold
 from anchored.method.protocols import Predict
 from anchored.models.by_name import create
 from anchored.models.ours import OURS
+from anchored.runs.columns import run_columns
 from anchored.system.devices import placed
 from anchored.system.errors import InputError
 from anchored.system.preprocess import Preprocess
@@ -122,24 +123,7 @@ def _run(spec: str, protocol: str, k: int, seed: int, given: Input, device: torc
         )
     config, info = run.config, run.info
     anchored = config.anchored
-    facts: dict[str, Any] = {
-        "train_size": info.get("train_size", 0),
-        "recipe": config.recipe.name,
-        "augmentation": str(parse(config.recipe.policy)),
-        "label_noise": info.get("label_noise", 0.0),
-        "method": config.method,
-        "masked_target": config.masked_target if config.method == "masking" else None,
-        "alpha": config.alpha,
-        "schedule": config.schedule,
-        "masked_bn": config.masked_bn if config.method == "masking" else None,
-        "recalibrate_bn": config.recalibrate_bn,
-        "reference_source": config.reference_source if anchored else None,
-        "references": info.get("references", 0) if anchored else 0,
-        "model": config.model,
-        "weights": info.get("weights", "raw"),
-        "seed": config.seed,
-        "epoch": info.get("epoch", config.recipe.epochs),
-    }
+    facts = run_columns(config, info)
     notes: tuple[str, ...] = ()
     name = run.folder.resolve().name
     fingerprint = _fingerprint(run.net, run.preprocess, protocol, k, seed)
@@ -186,27 +170,21 @@ def _library(
     if size is None:
         raise InputError(f"{spec} takes images of any size; pass --image-size, in pixels.")
     preprocess = Preprocess(size, tuple(mean), tuple(std), model.interpolation, model.crop)
+    origin = {"default": "published", "none": "unknown" if own_callable else "untrained"}
     facts: dict[str, Any] = {
+        "arm": None,
         "train_size": 0,
-        "recipe": "published"
-        if weights == "default"
-        else "untrained"
-        if weights == "none" and not own_callable
-        else "unknown",
+        "recipe": origin.get(weights, "unknown"),
         "augmentation": "unknown",
         "label_noise": 0.0,
-        "method": "standard",
-        "masked_target": None,
-        "alpha": 0.0,
-        "schedule": "none",
-        "masked_bn": None,
-        "recalibrate_bn": 0,
-        "reference_source": None,
-        "references": 0,
+        **unknown_columns(),
         "model": spec,
         "weights": {"default": "default", "none": "own" if own_callable else "random"}.get(weights, Path(weights).name),
         "seed": seed if weights == "none" else 0,
         "epoch": 0,
+        "arithmetic": None,
+        "parameters": sum(parameter.numel() for parameter in model.net.parameters()),
+        "forward_passes": None,
     }
     net = placed(model.net.eval(), device)
     name = _file_name(spec) + ("" if weights in ("default", "none") else f"-{_file_name(Path(weights).stem)}")

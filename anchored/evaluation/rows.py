@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
+from anchored.arms.run_config import default_name
 from anchored.system.errors import InputError
 from anchored.system.files import write_text
 
@@ -40,28 +42,17 @@ class Row:
     """One number (`metric`, `value`) of one run on one cell.
 
     Accuracies, AUROC and FPR95 are percentages, calibration errors fractions. `n` counts the images the
-    number is computed from; `n_other` the anomalies it compares them with.
+    number is computed from; `n_other` the anomalies it compares them with. `about` is what the row says of the run,
+    by column: its arm, train_size (training images), recipe, augmentation, label_noise, the settings of its method
+    (method: standard, vanilla or masking; masked_target: uniform or label, None where nothing is masked; alpha;
+    references: size of the reference set, 0 for the standard method ...), model, weights (raw, ema), seed, epoch,
+    arithmetic (what training was computed in), parameters, forward_passes (an image). They are attributes too.
     """
 
     run: str
     config_hash: str
     data: str
-    train_size: int
-    recipe: str
-    augmentation: str
-    label_noise: float
-    method: str  # standard | vanilla | masking
-    masked_target: str | None  # uniform | label; None where nothing is masked
-    alpha: float
-    schedule: str
-    masked_bn: str | None
-    recalibrate_bn: int  # training images used to re-estimate batch norm; 0 = not re-estimated
-    reference_source: str | None
-    references: int  # size of the reference set; 0 for the standard method
-    model: str
-    weights: str  # raw | ema
-    seed: int
-    epoch: int
+    about: Mapping[str, Any]
     benchmark: str
     corruption: str | None
     severity: int | None
@@ -75,25 +66,53 @@ class Row:
     n: int
     n_other: int
 
+    @classmethod
+    def of(cls, **columns: Any) -> Row:
+        """A row by its columns, those of `about` among them. Raises TypeError for a missing one."""
+        own = {name: columns.pop(name) for name in MEASURED if name in columns}
+        for name in ("method", "model", "seed"):
+            if name not in columns:
+                raise TypeError(f"a row needs the column {name!r}")
+        return cls(about={"arm": None, **columns}, **own)
+
+    def __getattr__(self, name: str) -> Any:
+        about = self.__dict__.get("about", {})  # a row that is being made has none yet
+        if name in about:
+            return about[name]
+        raise AttributeError(f"a row has no column {name!r}")
+
     @property
-    def variant(self) -> str:
-        """The method, with its masked target where it has one: `standard`, `masking-uniform`."""
-        return f"{self.method}-{self.masked_target}" if self.masked_target else self.method
+    def arm(self) -> str:
+        """The name of the arm; in rows without one (older ones) that of the method."""
+        return str(self.about.get("arm") or default_name(self.about["method"], self.about.get("masked_target")))
+
+    def replaced(self, **columns: Any) -> Row:
+        """This row with other values in some columns."""
+        return Row.of(**{**self.columns(), **columns})
+
+    def columns(self) -> dict[str, Any]:
+        """Every column, as it stands in a file."""
+        found: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            found |= {**value, "arm": self.arm} if field.name == "about" else {field.name: value}
+        return found
+
+
+MEASURED = tuple(field.name for field in fields(Row) if field.name != "about")
 
 
 def write_rows(path: str | os.PathLike[str], rows: Iterable[Row]) -> None:
     """Write `rows` to `path` as JSON lines, atomically."""
-    write_text(path, "".join(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rows))
+    write_text(path, "".join(json.dumps(row.columns(), ensure_ascii=False) + "\n" for row in rows))
 
 
 def read_rows(path: str | os.PathLike[str]) -> list[Row]:
     """The rows in the JSON-lines file `path`. Raises InputError, naming the line, where one is not a Row."""
-    known = {field.name for field in fields(Row)}
     rows = []
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
         try:
-            value = json.loads(line)
-            rows.append(Row(**{key: item for key, item in value.items() if key in known}))
+            rows.append(Row.of(**json.loads(line)))
         except (TypeError, AttributeError, json.JSONDecodeError) as error:
             raise InputError(f"{path}, line {number} is not a row: {error}.") from error
     return rows

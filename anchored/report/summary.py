@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,11 +18,10 @@ PURPOSES = {"top1": "accuracy", "smooth_ece": "calibration", "auroc": "anomalies
 METRIC_NAMES = {"top1": "top-1 %", "smooth_ece": "smooth ECE", "auroc": "AUROC %", "fpr95": "FPR95 %"}
 ANOMALY_METRICS = ("auroc", "fpr95")
 
-# What may differ between two runs of one method; shown in the method's name only where it does.
-_DISTINGUISHING = (
-    "model", "recipe", "augmentation", "label_noise", "train_size", "alpha", "schedule", "masked_bn",
-    "recalibrate_bn", "reference_source", "references", "weights", "protocol", "k", "tempering", "preprocess",
-)  # fmt: skip
+# What does not tell two runs of one arm apart. Anything else does, and is shown in the arm's name where it differs.
+_SAME = {"arm", "method", "masked_target", "seed", "epoch", "arithmetic", "parameters", "forward_passes"}
+_FIRST = ("model", "recipe", "augmentation", "label_noise", "train_size", "alpha")
+_PREDICTION = ("protocol", "k", "tempering", "preprocess")
 
 Interval = tuple[float, float]
 
@@ -169,14 +168,15 @@ def headline(rows: Iterable[Row], baseline: str | None = None) -> Summary:
         raise InputError("a report needs at least one row; there are none.")
     if len(datasets := sorted({row.data for row in rows})) > 1:
         raise InputError(f"a report compares methods on one data set; the rows have {', '.join(datasets)}.")
-    name = _namer(rows)
+    distinguishing = _distinguishing(rows)
+    name = _namer(rows, distinguishing)
     values: dict[Value, float] = {}
     counts: dict[Value, tuple[int, int]] = {}
     runs: dict[tuple[str, int], str] = {}
     kinds: dict[str, str] = {}
     twice: dict[tuple[str, int], str] = {}
     for row in rows:
-        method = name[_identity(row)]
+        method = name[_identity(row, distinguishing)]
         key = (method, row.seed, Cell(row.benchmark, row.corruption, row.severity, _kind(row)), row.metric)
         values[key], counts[key] = float(row.value), (row.n, row.n_other)
         if (other := runs.get((method, row.seed), row.run)) != row.run:
@@ -232,23 +232,30 @@ def _cell_order(cell: Cell) -> tuple[int, str, str, int]:
     return kind, cell.benchmark, cell.corruption or "", cell.severity or 0
 
 
-def _identity(row: Row) -> tuple[object, ...]:
-    return (row.variant, *(getattr(row, name) for name in _DISTINGUISHING))
+def _distinguishing(rows: Iterable[Row]) -> tuple[str, ...]:
+    """The columns that may tell two runs of one arm apart, in the order in which they are tried."""
+    columns = dict.fromkeys(name for row in rows for name in row.about if name not in {*_SAME, *_FIRST})
+    return (*_FIRST, *columns, *_PREDICTION)
 
 
-def _namer(rows: list[Row]) -> dict[tuple[object, ...], str]:
-    """A name for each identity: the variant, and what it takes to tell it from others of the same variant."""
+def _identity(row: Row, names: Sequence[str]) -> tuple[object, ...]:
+    columns = row.columns()
+    return (row.arm, *(columns.get(name) for name in names))
+
+
+def _namer(rows: list[Row], distinguishing: Sequence[str]) -> dict[tuple[object, ...], str]:
+    """A name for each identity: the arm, and what it takes to tell it from others of the same name."""
     names = {}
-    identities = {_identity(row): row.variant for row in rows}
-    for identity, variant in identities.items():
-        same = [other for other, its in identities.items() if its == variant]
+    identities = {_identity(row, distinguishing): row.arm for row in rows}
+    for identity, arm in identities.items():
+        same = [other for other, its in identities.items() if its == arm]
         chosen: list[int] = []
         for i in range(1, len(identity)):  # an attribute that goes along with those before it says nothing new
             if len({tuple(o[j] for j in (*chosen, i)) for o in same}) > len(
                 {tuple(o[j] for j in chosen) for o in same}
             ):
                 chosen.append(i)
-        names[identity] = ", ".join([variant, *(_words(_DISTINGUISHING[i - 1], identity[i]) for i in chosen)])
+        names[identity] = ", ".join([arm, *(_words(distinguishing[i - 1], identity[i]) for i in chosen)])
     return names
 
 

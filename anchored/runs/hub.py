@@ -90,7 +90,7 @@ tags: [anchored, anchoring]
 
 # {repo_id.partition("/")[2]}
 
-`{config.model}` trained by the method `{config.variant}` (seed {config.seed}) with the recipe
+`{config.model}` trained as the arm `{config.arm_name}` (seed {config.seed}) with the recipe
 `{config.recipe.name}`; {len(classes)} classes: {named}.
 
 ```python
