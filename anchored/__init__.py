@@ -1,5 +1,6 @@
 """Train image classifiers on (reference, residual) tuples, and find out whether it helped."""
 
+from anchored.arms.arm import Arm
 from anchored.corruptions import corrupt
 from anchored.evaluation.metrics import energy, smooth_ece
 from anchored.evaluation.robustness import effective_robustness
@@ -14,6 +15,7 @@ from anchored.system.preprocess import Preprocess
 __all__ = [
     "Anchored",
     "Anchoring",
+    "Arm",
     "InputError",
     "Predict",
     "Prediction",

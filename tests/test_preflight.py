@@ -14,7 +14,7 @@ from anchored import data as sources
 from anchored.arms.recipe_choice import recipe
 from anchored.cli import main
 from anchored.comparison import preflight as cautions
-from anchored.comparison.settings import Comparison
+from anchored.comparison.settings import comparison
 from anchored.data.base import Data, ImageSet, unlabelled
 from anchored.models.by_name import create
 from anchored.system.errors import InputError
@@ -57,7 +57,7 @@ def test_mirrored_characters(augmentation: str, classes: tuple[str, ...], said: 
     ("n", "limit", "said"), [(30, None, "30 test images"), (500, 20, "--limit 20"), (500, None, "")]
 )
 def test_few_test_images(n: int, limit: int | None, said: str) -> None:
-    settings = Comparison("digits", "resnet9", recipe("cpu_quick"), limit=limit)
+    settings = comparison("digits", "resnet9", recipe("cpu_quick"), limit=limit)
     assert "".join(cautions.few_images(settings, n)).startswith(said)
 
 

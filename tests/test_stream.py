@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import os
 import signal
@@ -23,7 +22,7 @@ from test_train import Killed, killed_after, same, settings
 from anchored.arms.recipe_choice import recipe
 from anchored.cli import main
 from anchored.comparison.inputs import prepare
-from anchored.comparison.settings import Comparison
+from anchored.comparison.settings import Comparison, comparison
 from anchored.data.stream import Streamed
 from anchored.method.references import ReferenceSet
 from anchored.runs.build import reference_set
@@ -43,17 +42,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def stream(root: Path, *, stream: bool = True, **changed: Any) -> Comparison:
     fields = {"methods": ("masking",), "seeds": (0,), "anomalies": (), "on": ("clean",), "image_size": 16}
-    for name in ("methods", "image_size", "references", "reference_source", "recalibrate_bn"):
+    for name in ("methods", "image_size", "val_fraction", "references", "reference_source", "recalibrate_bn"):
         if name in changed:
             fields[name] = changed.pop(name)
     made = recipe("cpu_quick", **{"epochs": 2, "batch_size": 8, "augmentation": "none", **changed})
-    return Comparison(f"folder:{root}", "tiny_model:tiny", made, stream=stream, **fields)  # type: ignore[arg-type]
+    return comparison(f"folder:{root}", "tiny_model:tiny", made, stream=stream, **fields)  # type: ignore[arg-type]
 
 
 def trained(out: Path, given: Comparison, *, strict: bool = False, **how: Any) -> torch.nn.Module:
     prepared = prepare(given, strict=strict)
     (config,) = prepared.settings.run_configs()
-    return train(config, prepared.data, prepared.preprocess, out, device=CPU, **how)
+    return train(config, prepared.first.data, prepared.first.preprocess, out, device=CPU, **how)
 
 
 @pytest.mark.parametrize("changed", [{}, {"methods": ("standard",)}, {"references": 7, "recalibrate_bn": 16}])
@@ -80,7 +79,7 @@ def test_an_unreadable_training_image_gives_way_to_the_next_and_is_named(folder:
     how = {"methods": ("standard",)}
     trained(tmp_path / "run", stream(root, **how), say=said.append)
     assert len(said) == 1 and "1: " in said[0] and "003.png" in said[0]
-    data = prepare(stream(root, **how)).data
+    data = prepare(stream(root, **how)).first.data
     assert torch.equal(data.train.take(torch.tensor([3])), data.train.take(torch.tensor([4])))
     with pytest.raises(InputError, match=r"003\.png is not a readable image"):
         trained(tmp_path / "strict", stream(root, **how), strict=True)
@@ -88,7 +87,7 @@ def test_an_unreadable_training_image_gives_way_to_the_next_and_is_named(folder:
     with pytest.raises(InputError, match=r"001\.png is not a readable image"):
         data.test.take(torch.arange(4))
     found = prepare(stream(root, **how))
-    assert len(found.data.test) == 3 and "unreadable test images, left out: 1 of 4" in found.notes[0]
+    assert len(found.first.data.test) == 3 and "unreadable test images, left out: 1 of 4" in found.notes[0]
     with pytest.raises(InputError, match=r"001\.png is not a readable image"):
         prepare(stream(root, **how), strict=True)
 
@@ -97,14 +96,14 @@ def test_unreadable_validation_images_are_left_out(tmp_path: Path) -> None:
     root = tmp_path / "set"
     class_folders(root / "train", {"a": 8, "b": 8}, side=16)
     class_folders(root / "test", {"a": 2, "b": 2}, side=16)
-    given = dataclasses.replace(stream(root), val_fraction=0.25)
-    validation = prepare(given).validation
+    given = stream(root, val_fraction=0.25)
+    validation = prepare(given).first.validation
     assert isinstance(validation, Streamed) and len(validation) == 4
     validation.path(1).write_bytes(b"no picture")
     found = prepare(given)
-    assert isinstance(found.validation, Streamed)
-    assert found.validation.files.tolist() == np.delete(validation.files, 1).tolist()
-    assert torch.equal(found.validation.labels, validation.labels[[0, 2, 3]])
+    assert isinstance(found.first.validation, Streamed)
+    assert found.first.validation.files.tolist() == np.delete(validation.files, 1).tolist()
+    assert torch.equal(found.first.validation.labels, validation.labels[[0, 2, 3]])
     assert "unreadable validation images, left out: 1 of 4" in found.notes[0]
     for place in (0, 2, 3):
         validation.path(place).write_bytes(b"no picture")
@@ -136,7 +135,7 @@ def test_the_mean_reference_is_decoded_once(folder: Path, tmp_path: Path, monkey
     trained(tmp_path / "run", stream(folder), workers=0)
     assert len(calls) == 1
     whole = reference_set(
-        stream(folder).run_configs()[0], (data := prepare(stream(folder))).data.train, data.preprocess
+        stream(folder).run_configs()[0], (inputs := prepare(stream(folder)).first).data.train, inputs.preprocess
     )
     assert whole is not None
     torch.testing.assert_close(load_file(tmp_path / "run" / MEAN)["mean"], whole.mean)
@@ -180,8 +179,8 @@ def test_pictures_of_every_kind_and_size_are_fitted_as_in_memory(tmp_path: Path)
             exif = Image.Exif()
             exif[0x0112] = 6
             image.save(tmp_path / part / name / "turned.jpg", exif=exif)
-    streamed = prepare(stream(tmp_path, methods=("standard",))).data
-    memory = prepare(stream(tmp_path, methods=("standard",), stream=False)).data
+    streamed = prepare(stream(tmp_path, methods=("standard",))).first.data
+    memory = prepare(stream(tmp_path, methods=("standard",), stream=False)).first.data
     for one, other in ((streamed.train, memory.train), (streamed.test, memory.test)):
         assert torch.equal(one.take(torch.arange(len(one))), other.take(torch.arange(len(other))))
 

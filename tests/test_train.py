@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
@@ -18,11 +17,12 @@ import pytest
 import torch
 from torch import nn
 
+from anchored.arms.recipe import FIELDS
 from anchored.arms.recipe_choice import recipe
 from anchored.cli import WRITING, main
 from anchored.comparison.inputs import prepare
 from anchored.comparison.plan import activations
-from anchored.comparison.settings import Comparison
+from anchored.comparison.settings import Comparison, comparison
 from anchored.data.base import Data, ImageSet
 from anchored.method.core import anchor
 from anchored.runs import run as runs
@@ -39,17 +39,15 @@ CPU = torch.device("cpu")
 
 
 def settings(model: str = "tiny_model:tiny", *, epochs: int = 2, **changed: Any) -> Comparison:
-    fields = {
-        name: changed.pop(name) for name in list(changed) if name in {f.name for f in dataclasses.fields(Comparison)}
-    }
+    fields = {name: changed.pop(name) for name in list(changed) if name not in FIELDS or name == "schedule"}
     made = recipe("cpu_quick", epochs=epochs, **{"batch_size": 64, **changed})
-    return Comparison("digits", model, made, methods=("masking",), anomalies=(), on=("clean",), **fields)
+    return comparison("digits", model, made, methods=("masking",), anomalies=(), on=("clean",), **fields)
 
 
 def trained(folder: Path, given: Comparison, **how: Any) -> nn.Module:
     prepared = prepare(given)
-    (config,) = prepared.settings.run_configs()
-    return train(config, prepared.data, prepared.preprocess, folder, device=CPU, validation=prepared.validation, **how)
+    (config,), inputs = prepared.settings.run_configs(), prepared.first
+    return train(config, inputs.data, inputs.preprocess, folder, device=CPU, validation=inputs.validation, **how)
 
 
 def test_a_run_of_one_step_trains(tmp_path: Path) -> None:
@@ -390,4 +388,4 @@ def test_a_batch_without_equal_parts_is_refused(tmp_path: Path) -> None:
     prepared = prepare(given)
     (config,) = prepared.settings.run_configs()
     with pytest.raises(InputError, match="multiple of 1 processes x 4 parts; got 30"):
-        train(config, data, prepared.preprocess, tmp_path, device=CPU)
+        train(config, data, prepared.first.preprocess, tmp_path, device=CPU)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from anchored.arms.setting import typed, words
+from anchored.arms.setting import MASKING, setting, typed, words
 from anchored.augment.spec import parse
 from anchored.system.errors import InputError, unknown
 
@@ -34,7 +34,7 @@ class Recipe:
     augmentation: a policy of `anchored.augment.parse`; random_erasing (probability), mixup_alpha and cutmix_alpha
     (0: off) are added to it. repeats: appearances of an image in a batch, augmented anew. ema_decay: of the average of
     the weights taken every `ema_steps` steps (None: no average), see `ema_keep`. alpha: rate of masked batches of the
-    masking method.
+    masking method. model, image_size (pixels): what the recipe is for, used where nothing else is given.
     """
 
     name: str
@@ -66,7 +66,11 @@ class Recipe:
     clip: float | None = None
     ema_decay: float | None = None
     ema_steps: int = 32
-    alpha: float = 0.25
+    alpha: float = setting(
+        0.25, help="rate of masked batches, in [0, 1] (the recipe's)", of="method", methods=MASKING, hashed=True
+    )
+    model: str | None = None
+    image_size: int | None = None
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -119,6 +123,22 @@ class Recipe:
         yield self.ema_steps >= 1, f"ema steps is at least 1; got {self.ema_steps}."
         masking = "alpha is the probability of masking a step and lies in [0, 1]"
         yield 0 <= self.alpha <= 1, f"{masking}; got {self.alpha}."
+        sized = self.image_size is None or self.image_size >= 1
+        yield sized, f"image size is at least 1 pixel, or none; got {self.image_size}."
+
+    def without_effect(self, name: str) -> str | None:
+        """What the field `name` needs to have an effect in this recipe, in words; None where it has one."""
+        for names, holds, needs in (
+            (("milestones", "gamma"), self.schedule == "multistep", "the schedule multistep"),
+            (("warmup",), self.schedule != "multistep", "the schedule one_cycle or cosine"),
+            (("min_lr",), self.schedule == "cosine", "the schedule cosine"),
+            (("warmup_start",), self.schedule != "multistep" and self.warmup > 0, "a warmup"),
+            (("momentum", "nesterov"), self.optimiser == "sgd", "the optimiser sgd"),
+            (("ema_steps",), self.ema_decay is not None, "an ema_decay"),
+        ):
+            if name in names and not holds:
+                return needs
+        return None
 
     @property
     def policy(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def recipe(name: str | dict[str, Any], *, fields: dict[str, Any] | None = None, 
         base = recipe_from(name)
     else:
         raise unknown("recipe", name, RECIPES)
-    return _changed(base, {key: value for key, value in overrides.items() if value is not None} | (fields or {}))
+    return changed(base, {key: value for key, value in overrides.items() if value is not None} | (fields or {}))
 
 
 def recipe_from(path: str | Path) -> Recipe:
@@ -65,13 +66,14 @@ def _written(values: Any, where: str, stem: str = "own") -> Recipe:
     values = {"name" if key == "recipe" else str(key).replace("-", "_"): value for key, value in values.items()}
     name = values.pop("name", None)
     if name in RECIPES:
-        return _changed(RECIPES[name](), values)
+        return changed(RECIPES[name](), values)
     if "epochs" not in values:
         raise InputError(f"{where} needs the number of epochs, or the name of a recipe. Names: {', '.join(RECIPES)}.")
-    return _changed(Recipe(str(name or stem), epochs=1), values)
+    return changed(Recipe(str(name or stem), epochs=1), values)
 
 
-def _changed(base: Recipe, values: dict[str, Any]) -> Recipe:
+def changed(base: Recipe, values: Mapping[str, Any]) -> Recipe:
+    """`base` with other values in some fields; milestones move with the number of epochs. Raises InputError."""
     for key in values:
         if key not in FIELDS:
             raise unknown("field of a recipe", key, FIELDS)

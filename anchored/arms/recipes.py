@@ -55,7 +55,7 @@ def cifar_resnet18() -> Recipe:
     Table 1 of the paper, CIFAR-10: standard 95.15 clean / 58.72 at severity 5 of CIFAR-10-C, masking 95.72 / 67.26;
     CIFAR-100: 77.6 / 34.13 and 77.89 / 38.66.
     """
-    return Recipe("cifar_resnet18", epochs=200, milestones=(60, 120, 160))
+    return Recipe("cifar_resnet18", epochs=200, milestones=(60, 120, 160), model="resnet18", image_size=32)
 
 
 def cifar_wrn40_2() -> Recipe:
@@ -63,7 +63,7 @@ def cifar_wrn40_2() -> Recipe:
 
     Table 1 of the paper, CIFAR-100: standard 75.48 clean / 30.05 at severity 5 of CIFAR-100-C, masking 77.03 / 35.52.
     """
-    return Recipe("cifar_wrn40_2", epochs=200, milestones=(60, 120, 160))
+    return Recipe("cifar_wrn40_2", epochs=200, milestones=(60, 120, 160), model="wrn40_2", image_size=32)
 
 
 def imagenet_swin_v2_t() -> Recipe:
@@ -73,7 +73,7 @@ def imagenet_swin_v2_t() -> Recipe:
     ImageNet-R, masking 82.03 / 38.58 / 41.17. Batches of 1,024 over all GPUs, 256 px; the paper trains its standard
     models 300 epochs and the anchored ones 330 (--epochs 330).
     """
-    return _swin_v2("imagenet_swin_v2_t")
+    return _swin_v2("imagenet_swin_v2_t", "torchvision:swin_v2_t")
 
 
 def imagenet_swin_v2_s() -> Recipe:
@@ -82,7 +82,7 @@ def imagenet_swin_v2_s() -> Recipe:
     Tables 2 and 6 of the paper, ImageNet: standard 83.71 clean / 42.85 at severity 5 of ImageNet-C / 45.17 on
     ImageNet-R, masking 83.68 / 44.33 / 46.63. Otherwise as `imagenet_swin_v2_t`.
     """
-    return _swin_v2("imagenet_swin_v2_s")
+    return _swin_v2("imagenet_swin_v2_s", "torchvision:swin_v2_s")
 
 
 def imagenet_swin_v2_b() -> Recipe:
@@ -92,10 +92,10 @@ def imagenet_swin_v2_b() -> Recipe:
     ImageNet-R, masking 84.09 / 45.19 / 48.16. Otherwise as `imagenet_swin_v2_t`. The script released for this model
     differs: --lr 1e-4 --batch-size 512 --epochs 400, no warm-up, down to 1e-6.
     """
-    return _swin_v2("imagenet_swin_v2_b")
+    return _swin_v2("imagenet_swin_v2_b", "torchvision:swin_v2_b")
 
 
-def _swin_v2(name: str) -> Recipe:
+def _swin_v2(name: str, model: str) -> Recipe:
     return Recipe(
         name,
         epochs=300,
@@ -119,6 +119,8 @@ def _swin_v2(name: str) -> Recipe:
         clip=5.0,
         ema_decay=0.99998,
         alpha=0.2,
+        model=model,
+        image_size=256,
     )
 
 
@@ -147,6 +149,8 @@ def imagenet_vit_b_16() -> Recipe:
         clip=1.0,
         ema_decay=0.99998,
         alpha=0.2,
+        model="torchvision:vit_b_16",
+        image_size=224,
     )
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
+from anchored.arms.run_config import RunConfig
 from anchored.commands.parser import Parser
-from anchored.commands.training_flags import add_training_flags, comparison, how
+from anchored.commands.training_flags import add_training_flags, comparison, help_of, how
 
 NAME, HELP = "train", "train one classifier and save it as a run"
 
@@ -20,9 +21,9 @@ def parser() -> Parser:
         "torchrun --nproc-per-node 2 -m anchored train ... The same command again goes on where it was interrupted.",
     )
     add = p.group("what is trained")
-    add("--method", default="masking", help="standard, vanilla or masking")
-    add("--masked-target", default="uniform", help="target of masked batches: uniform or label")
-    add("--seed", type=int, default=0, help="of everything random")
+    add("--method", default="masking", help=help_of(RunConfig, "method"))
+    add("--masked-target", default="uniform", help=help_of(RunConfig, "masked_target"))
+    add("--seed", type=int, default=0, help=help_of(RunConfig, "seed"))
     add("--out", type=str, help="folder of the run (runs/train-...)")
     add("--plan", action="store_true", help="print steps, memory and time instead of training")
     add("--images-per-second", type=float, help="speed of one device, for the time that --plan prints")

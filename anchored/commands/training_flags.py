@@ -3,52 +3,77 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import yaml
 from jsonargparse import Namespace
 
+from anchored.arms.arm import Arm
+from anchored.arms.prediction import PredictionSettings
+from anchored.arms.recipe import Recipe
+from anchored.arms.recipe_choice import recipe
+from anchored.arms.recipes import RECIPES
+from anchored.arms.run_config import RunConfig
+from anchored.arms.setting import dashed, declared
+from anchored.arms.training_data import TrainingData
 from anchored.commands.parser import Parser
 from anchored.system.errors import InputError
 from anchored.system.files import as_tuple
 
 OVERRIDES = ("epochs", "batch_size", "lr", "alpha", "augmentation")  # fields of the recipe with flags of their own
-K = 10  # references, where no number is given
 SMOKE = {"epochs": 2, "train_limit": 5000, "limit": 500}
+MODEL = "resnet9"  # where neither flag nor recipe names one
+
+
+def add_settings(add: Callable[..., Any], kind: type, *, of: str = "", unset: bool = False) -> None:
+    """Add a flag for each setting that a dataclass declares with one; unset: what is not given is None."""
+    types = {"int": int, "float": float}
+    for field, its in declared(kind):
+        if its.flag and of in ("", its.of):
+            more: dict[str, Any] = {"default": None if unset else field.default}
+            base = str(field.type).split(" |")[0]
+            if base == "bool":
+                more = {"action": "store_true"}
+            elif base in types:
+                more["type"] = types[base]
+            add(f"--{dashed(field.name)}", help=its.help, **more)
+
+
+def help_of(kind: type, name: str) -> str:
+    """The help that a setting is declared with."""
+    return next(its.help for field, its in declared(kind) if field.name == name)
 
 
 def add_training_flags(p: Parser) -> None:
     """Add them to the parser of a command."""
     p.add_argument("--config", action="config", help="a YAML file of these flags; the results hold theirs, flags.yaml")
-    add = p.group("data and model")
+    _data_flags(p.group("data and model"))
+    add = p.group("anchoring")
+    add_settings(add, Recipe, unset=True)
+    add_settings(add, RunConfig, of="method")
+    _recipe_flags(p.group("training"))
+    _running_flags(p.group("running"))
+
+
+def _data_flags(add: Callable[..., Any]) -> None:
     add(
         "--data",
         default="digits",
         help="digits, cifar10, cifar100, parquet:PATH, folder:PATH, npz:PATH or hf:ID_OR_PATH (%(default)s)",
     )
     add("--root", help="where the archives of cifar10 and cifar100 are, or are downloaded to")
-    add(
-        "--model",
-        default="resnet9",
-        help="resnet9, resnet18, wrn40_2, timm:NAME, torchvision:NAME, hf:NAME or package.module:callable",
-    )
-    add("--weights", default="none", help="none, default (the library's pretrained ones) or a PATH")
-    add("--image-size", type=int, help="side in pixels (the model's own, or the data's)")
-    add("--train-limit", type=int, help="at most this many training images (seeded, stratified)")
-    add("--val-fraction", type=float, default=0.0, help="part of the training data held out for validation")
-    add("--label-noise", type=float, default=0.0, help="part of the training labels changed to another class")
-    add("--labels", help="a file of training labels instead of the data's: FILE or FILE:key")
+    add("--model", help=f"{help_of(RunConfig, 'model')} (the recipe's, else {MODEL})")
+    add("--weights", default="none", help=help_of(RunConfig, "weights"))
+    add("--image-size", type=int, help="side in pixels (the recipe's or the model's own, or the data's)")
+    add_settings(add, TrainingData)
     add("--stream", action="store_true", help="decode the images of class folders as they are needed, in workers")
     add("--memory-limit", type=float, help="GiB that decoded images may take (half of the machine's memory)")
     add("--strict", action="store_true", help="an unreadable image is an error (else it is left out, and counted)")
-    add = p.group("anchoring")
-    add("--alpha", type=float, help="rate of masked batches, in [0, 1] (the recipe's)")
-    add("--schedule", default="bernoulli", help="which batches are masked: bernoulli or periodic")
-    add("--masked-bn", default="skip", help="masked batches update or skip the running statistics of batch norm")
-    add("--recalibrate-bn", type=int, default=0, help="training images to estimate batch norm on again after training")
-    add("--reference-source", default="set", help="references in training: set or batch")
-    add("--references", type=int, help="size of the reference set (all training images)")
-    add = p.group("training")
-    add("--recipe", help="a recipe by name, a run, or a YAML file of fields (cpu_quick; finetune with --weights)")
+
+
+def _recipe_flags(add: Callable[..., Any]) -> None:
+    add("--recipe", help=f"{help_of(RunConfig, 'recipe')} (cpu_quick; finetune with --weights)")
     add("--epochs", type=int, help="epochs of training (the recipe's)")
     add("--batch-size", type=int, help="images a step, over all processes (the recipe's)")
     add("--lr", type=float, help="peak learning rate (the recipe's)")
@@ -58,14 +83,11 @@ def add_training_flags(p: Parser) -> None:
         "mirrored image is another class)",
     )
     add("--set", nargs="+", default=[], help="any other field of the recipe, as NAME=VALUE")
-    add("--select", default="last", help="the network of the last epoch, or of the best by top1 or nll on that part")
-    add(
-        "--precision",
-        default="bfloat16",
-        help="bfloat16 (autocast, where the device computes in it), float16 (with a scaled loss) or float32",
-    )
+    add_settings(add, RunConfig, of="training")
     add("--smoke", action="store_true", help="minutes, not hours: 2 epochs, 5,000 training images, 500 test images")
-    add = p.group("running")
+
+
+def _running_flags(add: Callable[..., Any]) -> None:
     add("--device", default="auto", help="auto, cpu, cuda or mps")
     add("--compile", action="store_true", help="torch.compile the training step")
     add("--workers", type=int, default=2, help="processes that decode, with --stream")
@@ -79,39 +101,50 @@ def add_training_flags(p: Parser) -> None:
     )
 
 
-def comparison(flags: Namespace, *, limit: int | None = None, **values: Any) -> Any:
-    """The Comparison that the flags of training describe."""
-    from anchored.arms.recipe_choice import recipe
-    from anchored.comparison.settings import Comparison
+def comparison(flags: Namespace, **values: Any) -> Any:
+    """The Comparison that the flags of training describe; `values` are those of the command's own."""
+    from anchored.comparison import settings
 
-    given: dict[str, Any] = {name: flags[name] for name in OVERRIDES}
-    train_limit = flags.train_limit
-    if flags.smoke:
-        given["epochs"] = given["epochs"] or SMOKE["epochs"]
-        train_limit, limit = train_limit or SMOKE["train_limit"], limit or SMOKE["limit"]
+    overrides = _overrides(flags)
     name = flags.recipe or ("cpu_quick" if flags.weights == "none" else "finetune")
-    fields = _assignments(flags.set, given)
-    same = {field.name for field in dataclasses.fields(Comparison)} - {"recipe", "train_limit", "limit", *values}
-    same &= set(vars(flags))
-    values |= {key: as_tuple(flags[key]) for key in same}
-    resolved = recipe(name.as_dict() if isinstance(name, Namespace) else name, fields=fields, **given)
-    return Comparison(recipe=resolved, train_limit=train_limit, limit=limit, **values)
+    chosen = recipe(name.as_dict() if isinstance(name, Namespace) else name, fields=overrides)
+    kinds = (RunConfig, TrainingData, PredictionSettings)
+    shared = [field.name for kind in kinds for field, _ in declared(kind) if field.name in flags]
+    shared += ["root", "image_size", "stream"]
+    values = {name: as_tuple(flags[name]) for name in shared if name not in ("model", "recipe")} | values
+    values.pop("method", None)
+    values.pop("seed", None)
+    if flags.smoke:
+        values["train_limit"] = values["train_limit"] or SMOKE["train_limit"]
+        whole = flags.epochs or recipe(chosen.name if chosen.name in RECIPES else dataclasses.asdict(chosen)).epochs
+        values["arms"] = [_smoked(arm, whole) for arm in values.get("arms", ())]
+    return settings.comparison(flags.data, flags.model or chosen.model or MODEL, chosen, overrides=overrides, **values)
 
 
-def _assignments(pairs: list[str], given: dict[str, Any]) -> dict[str, Any]:
-    """The fields of --set, read as YAML."""
-    import yaml
+def _smoked(arm: Arm, epochs: int) -> Arm:
+    """An arm with as many times the epochs of the smoke test as it has of those that arms share, and no more images."""
+    fields = dict(arm.fields)
+    if "epochs" in fields:
+        fields["epochs"] = max(1, round(SMOKE["epochs"] * int(fields["epochs"]) / epochs))
+    if "train_limit" in fields:
+        fields["train_limit"] = min(SMOKE["train_limit"], int(fields["train_limit"]))
+    return dataclasses.replace(arm, fields=fields)
 
-    found: dict[str, Any] = {}
-    for pair in pairs:
+
+def _overrides(flags: Namespace) -> dict[str, Any]:
+    """The fields of the recipe that flags give: those of their own, and those of --set, read as YAML."""
+    given = {name: flags[name] for name in OVERRIDES if flags[name] is not None}
+    if flags.smoke:
+        given.setdefault("epochs", SMOKE["epochs"])
+    for pair in flags.set:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise InputError(f"--set takes fields of the recipe as NAME=VALUE; got {pair!r}.")
         name = name.replace("-", "_")
-        if given.get(name) is not None or name in found:
+        if name in given:
             raise InputError(f"the field {name} of the recipe is given twice.")
-        found[name] = yaml.safe_load(value)
-    return found
+        given[name] = yaml.safe_load(value)
+    return given
 
 
 def how(flags: Namespace, settings: Any) -> dict[str, Any]:
@@ -133,24 +166,33 @@ def how(flags: Namespace, settings: Any) -> dict[str, Any]:
         "workers": flags.workers,
         "recorders": recorders,
         "strict": flags.strict,
-        "flags": _yaml(flags, settings.recipe),
+        "flags": as_yaml(flags, settings),
         "memory_limit": None if flags.memory_limit is None else int(flags.memory_limit * 2**30),
     }
 
 
-def _yaml(flags: Namespace, recipe: Any) -> str:
+def as_yaml(flags: Namespace, settings: Any) -> str:
     """The flags as a file for --config, with the whole recipe in place of its name, without where the results go."""
-    import yaml
-
-    values = {name: value for name, value in flags.as_dict().items() if name not in ("config", "out")}
+    recipe = settings.recipe
+    values = {name: value for name, value in flags.as_dict().items() if name not in ("config", "out", "arm")}
     values |= {
+        "model": settings.model,
         "recipe": dataclasses.asdict(recipe) | {"milestones": list(recipe.milestones)},
         "set": [],
         "smoke": False,
     }
     values |= {name: None for name in OVERRIDES}
+    if "arms" in values and settings.by_method is None:
+        values["arms"] = {arm.name: _written(arm.flat(), settings.shared.flat()) for arm in settings.arms}
     if flags.smoke:
         values["train_limit"] = flags.train_limit or SMOKE["train_limit"]
         if "limit" in values:
-            values["limit"] = flags.limit or SMOKE["limit"]
+            values["limit"] = settings.limit
     return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+
+
+def _written(arm: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an arm that are not those that all share, as YAML has them."""
+    changed = {name: value for name, value in arm.items() if name != "recipe" and value != shared[name]}
+    changed["method"] = arm["method"]
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}

@@ -1,30 +1,37 @@
-"""The main job: train the same classifier three ways, evaluate all of them on the same images, report."""
+"""The main job: train the arms of a comparison, evaluate all of them on the same images, report."""
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
 
 from anchored import runs
 from anchored.arms.run_config import RunConfig
-from anchored.comparison.inputs import Prepared, claim, prepare, say_notes
+from anchored.comparison.folder import claim
+from anchored.comparison.inputs import Prepared, prepare, say_notes
 from anchored.comparison.settings import Comparison, without_effect
 from anchored.comparison.train_run import cost, train_run
 from anchored.evaluation import cell_images as cells
-from anchored.evaluation import thumbnails as examples
+from anchored.evaluation import thumbnails
 from anchored.evaluation.cell_images import CellImages
 from anchored.evaluation.rows import Cell, Row, write_rows
 from anchored.evaluation.scores import anomaly_metrics, evaluate, known_metrics, read_scores, write_scores
 from anchored.method.protocols import Predict
-from anchored.report import present
+from anchored.report.present import present
 from anchored.runs.columns import run_columns
 from anchored.system.devices import placed
-from anchored.system.files import in_use, read_json
+from anchored.system.files import in_use, read_json, write_json
 from anchored.system.progress import Work
+
+RUN_FILES = ("model.safetensors", "references.safetensors", "metrics.jsonl", "log.jsonl")
 
 
 def compare(
@@ -32,24 +39,20 @@ def compare(
     *,
     out: Path | None = None,
     device: torch.device,
-    compile: bool = False,
     command: str = "",
     flags: str = "",
-    checkpoint_every: float = 300.0,
-    keep: int = 2,
-    workers: int = 2,
-    recorders: tuple[str, ...] = (),
     strict: bool = False,
     memory_limit: int | None = None,
     console: Console | None = None,
+    **how: Any,
 ) -> Path:
     """Train, evaluate and report; the folder with the results. The same call goes on where it was interrupted.
 
-    out: the folder (default: runs/ and a name made of the settings). strict: an unreadable image is an error.
-    recorders: of `anchored.training.recorders`. memory_limit: bytes the images may take. command, flags (YAML): for
-    the record.
-    Everything that can be wrong with the settings or the data is checked before the first step of training. Raises
-    InputError.
+    Another call with the same `out` and more arms, seeds or benchmarks trains and evaluates what is missing. out: the
+    folder (default: runs/ and a name made of the settings). strict: an unreadable image is an error. memory_limit:
+    bytes the images may take. command, flags (YAML): for the record. how: compile, checkpoint_every, keep, workers,
+    recorders, as in `train_run`. Everything that can be wrong with the settings or the data is checked before the first
+    step of training. Raises InputError.
     """
     console = console or Console()
     for note in without_effect(settings):
@@ -61,26 +64,20 @@ def compare(
     out = out or prepared.folder("compare")
     claim(out, prepared, command, flags)
     planned = plan(settings, prepared)
-    images = sum(map(len, planned))
-    with in_use(out), Work(len(configs) * (cost(prepared) + images), Console(stderr=True)) as work:
+    passes = sum(cost(config, prepared.inputs[config.arm_name]) for config in configs)
+    with in_use(out), Work(passes + len(configs) * sum(map(len, planned)), Console(stderr=True)) as work:
+        twins = _twins(settings)
         for config in configs:
-            train_run(
-                config,
-                prepared,
-                out / "runs" / config.run,
-                work,
-                device=device,
-                compile=compile,
-                checkpoint_every=checkpoint_every,
-                keep=keep,
-                workers=workers,
-                recorders=recorders,
-            )
-        _evaluate(settings, prepared, configs, planned, out, device, work)
+            folder = out / "runs" / config.run
+            if config.arm_name in twins and not (folder / "run.json").exists():
+                _copy_run(out / "runs" / f"{twins[config.arm_name]}-seed{config.seed}", folder, config)
+            train_run(config, prepared.inputs[config.arm_name], folder, work, device=device, **how)
+        _evaluate(prepared, configs, planned, out, device, work)
     first_seed = [config.run for config in configs if config.seed == settings.seeds[0]]
-    examples.store(out, [examples.Shown(c.cell, lambda c=c: c, prepared.data.classes) for c in planned], first_seed)  # type: ignore[misc]
+    classes = prepared.first.data.classes
+    thumbnails.store(out, [thumbnails.Shown(c.cell, lambda c=c: c, classes) for c in planned], first_seed)  # type: ignore[misc]
 
-    rows = list(_rows(settings, prepared, configs, planned, out))
+    rows = list(_rows(prepared, configs, planned, out))
     write_rows(out / "rows.jsonl", rows)
     present(rows, out, console)
     return out
@@ -91,7 +88,7 @@ def plan(settings: Comparison, prepared: Prepared) -> list[CellImages]:
 
     Without a limit the clean test set and the anomalies are taken whole, and 1,000 test images a corrupted cell.
     """
-    test = prepared.data.test
+    test = prepared.first.data.test
     return [
         cells.plain(Cell("clean"), test, settings.limit),
         *cells.suites(settings.on, settings.severities, test, settings.limit),
@@ -99,30 +96,51 @@ def plan(settings: Comparison, prepared: Prepared) -> list[CellImages]:
     ]
 
 
+def _twins(settings: Comparison) -> dict[str, str]:
+    """Arms that are trained as an earlier one is, and differ from it only in how they predict."""
+    found: dict[str, str] = {}
+    for number, arm in enumerate(settings.arms):
+        for other in settings.arms[:number]:
+            if settings.by_method is None and arm.training() == other.training():
+                found.setdefault(arm.name, found.get(other.name, other.name))
+    return found
+
+
+def _copy_run(source: Path, folder: Path, config: RunConfig) -> None:
+    """Make the run in `folder` of one that was trained the same way under another name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in RUN_FILES:
+        if (source / name).exists():
+            (folder / name).unlink(missing_ok=True)
+            try:
+                os.link(source / name, folder / name)
+            except OSError:  # a file system without links
+                shutil.copyfile(source / name, folder / name)
+    info = read_json(source / "run.json")
+    info["config"] = {**info["config"], "arm": config.arm}
+    write_json(folder / "run.json", {**info, "trained_as": source.name})
+
+
 def _evaluate(
-    settings: Comparison,
-    prepared: Prepared,
-    configs: list[RunConfig],
-    planned: list[CellImages],
-    out: Path,
-    device: torch.device,
-    work: Work,
+    prepared: Prepared, configs: list[RunConfig], planned: list[CellImages], out: Path, device: torch.device, work: Work
 ) -> None:
-    """Score every run on every cell that has no scores yet."""
+    """Score every run on every cell that has no scores of it yet."""
     loaded: dict[str, Predict] = {}
+    by_run = {config.run: config for config in configs}
     for images in planned:
         cell = images.cell
-        missing = [config.run for config in configs if not _scores_path(out, config.run, cell).exists()]
+        missing = [run for run in by_run if not _scores_path(out, run, cell).exists()]
         work.skip((len(configs) - len(missing)) * len(images))
         for name in missing:
             if name not in loaded:
+                prediction = prepared.settings.arm(by_run[name].arm_name).prediction
                 run = runs.load(out / "runs" / name)
                 placed(run.net, device)
-                loaded[name] = run.predictor(settings.protocol, k=settings.k)
+                loaded[name] = run.predictor(prediction.protocol, k=prediction.k)
         scores = evaluate(
             {name: loaded[name] for name in missing},
             images,
-            prepared.preprocess,
+            {name: prepared.inputs[by_run[name].arm_name].preprocess for name in missing},
             device=device,
             tick=lambda amount, name, cell=cell: work.advance(amount, f"evaluating {name} on {cell.name}"),  # type: ignore[misc]
         )
@@ -134,13 +152,13 @@ def _scores_path(out: Path, run: str, cell: Cell) -> Path:
     return out / "runs" / run / "scores" / f"{cell.name}.parquet"
 
 
-def _rows(
-    settings: Comparison, prepared: Prepared, configs: list[RunConfig], planned: list[CellImages], out: Path
-) -> Iterator[Row]:
+def _rows(prepared: Prepared, configs: list[RunConfig], planned: list[CellImages], out: Path) -> Iterator[Row]:
     """Every number of the comparison, from the per-sample scores."""
     for config in configs:
-        anchored = config.anchored
-        about = run_columns(config, read_json(out / "runs" / config.run / "run.json"))
+        info = json.loads((out / "runs" / config.run / "run.json").read_text())
+        about = run_columns(config, info)
+        inputs, prediction = prepared.inputs[config.arm_name], prepared.settings.arm(config.arm_name).prediction
+        protocol = prediction.protocol if config.anchored else "direct"
         clean = read_scores(_scores_path(out, config.run, Cell("clean")))
         for images in planned:
             cell = images.cell
@@ -153,15 +171,15 @@ def _rows(
                 yield Row(
                     run=config.run,
                     config_hash=prepared.hash,
-                    data=prepared.data.name,
+                    data=inputs.data.name,
                     about=about,
                     benchmark=cell.benchmark,
                     corruption=cell.corruption,
                     severity=cell.severity,
                     corruption_source=images.source,
-                    preprocess=str(prepared.preprocess),
-                    protocol=settings.protocol if anchored else "direct",
-                    k=settings.k if anchored and settings.protocol == "k_random" else 1,
+                    preprocess=str(inputs.preprocess),
+                    protocol=protocol,
+                    k=prediction.k if protocol == "k_random" else 1,
                     tempering=None,
                     metric=metric,
                     value=value,

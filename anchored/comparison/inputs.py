@@ -1,10 +1,11 @@
-"""Data, preprocessing and model of a comparison or a run: loaded and checked before any work."""
+"""Data, preprocessing and models of a comparison or a run: loaded and checked before any work."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,19 @@ from rich.console import Console
 from torch import nn
 
 from anchored import data as sources
+from anchored.arms.arm import ArmSettings
+from anchored.arms.training_data import TrainingData
 from anchored.augment import without_flips
-from anchored.comparison import preflight as cautions
+from anchored.comparison import preflight
 from anchored.comparison.settings import Comparison
 from anchored.data.base import Data, Images, ImageSet, Options
 from anchored.data.noise import relabelled
 from anchored.data.stream import Streamed
 from anchored.models.by_name import create
-from anchored.runs import run as runs
+from anchored.models.libraries import Model
 from anchored.runs.build import build
+from anchored.runs.run import STORED_REFERENCES
 from anchored.system.errors import InputError
-from anchored.system.files import read_json, write_json, write_text
 from anchored.system.preprocess import Preprocess
 from anchored.system.progress import Decoding
 
@@ -32,21 +35,40 @@ STATISTICS = 10_000  # streamed images that mean and deviation are taken from, f
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """Data, preprocessing and what identifies the comparison; `settings` as the data leaves them."""
+class Inputs:
+    """What one arm is trained on and how its images are prepared. hash: of its settings, images and network."""
 
-    settings: Comparison
     data: Data
     validation: Images | None
     preprocess: Preprocess
-    anomalies: tuple[tuple[str, ImageSet], ...]
     label_noise: float
     notes: tuple[str, ...]
+    hash: str = ""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The inputs of every arm, the anomaly sets, and what identifies the comparison.
+
+    settings: as the data leaves them. notes: what a user should know. hash: of settings, images and network. sets: name
+    of a test set -> what tells it from another of that name.
+    """
+
+    settings: Comparison
+    inputs: Mapping[str, Inputs]
+    anomalies: tuple[tuple[str, ImageSet], ...]
+    notes: tuple[str, ...]
     hash: str
+    sets: Mapping[str, str]
+
+    @property
+    def first(self) -> Inputs:
+        """The inputs of the first arm; test images and classes are those of all."""
+        return next(iter(self.inputs.values()))
 
     def folder(self, command: str) -> Path:
         """Where the results of a command go unless it is told."""
-        return Path("runs") / f"{command}-{self.data.name.replace(':', '-').replace('/', '_')}-{self.hash[:8]}"
+        return Path("runs") / f"{command}-{self.first.data.name.replace(':', '-').replace('/', '_')}-{self.hash[:8]}"
 
 
 def say_notes(prepared: Prepared) -> None:
@@ -59,93 +81,93 @@ def say_notes(prepared: Prepared) -> None:
 def prepare(
     settings: Comparison, *, strict: bool = False, memory_limit: int | None = None, tested: bool = True
 ) -> Prepared:
-    """Load and check everything: data, model (built once on the way), anomaly sets, reference set sizes.
+    """Load and check everything: data, models (each built once on the way), anomaly sets, sizes of reference sets.
 
     tested: whether the test images are of use; if not, streamed ones are not looked at.
     """
-    native = create(settings.model, 10, weights="none", image_size=settings.image_size, seed=0)
-    how: dict[str, Any] = {"root": settings.root, "interpolation": native.interpolation, "crop": native.crop}
-    how |= {"strict": strict, "memory_limit": memory_limit}
-    size = settings.image_size or native.image_size
-    if settings.stream:
-        data = _streamed(settings, size, native.interpolation, native.crop, strict, tested)
-    else:
-        with Decoding(f"reading {settings.data}") as progress:
-            data = sources.load(settings.data, size=size, progress=progress, **how)
-    notes = list(data.notes)
-    augmentation = settings.recipe.augmentation if data.flip else without_flips(settings.recipe.augmentation)
-    if augmentation != settings.recipe.augmentation:
-        recipe = dataclasses.replace(settings.recipe, augmentation=augmentation)
-        settings = dataclasses.replace(settings, recipe=recipe)
-        notes.append(f"no flips: a mirrored image of {data.name} can be another class")
-    validation = None
-    train_set, label_noise = data.train, 0.0
-    if settings.labels is not None and settings.label_noise:
-        raise InputError("labels are made noisy or given, not both: leave out --labels or --label-noise.")
-    classes, noisy = len(data.classes), None
-    if settings.labels is not None:  # a file counts all the images there are
-        noisy = relabelled(train_set, classes, labels=settings.labels)
-        train_set = noisy.images if noisy else train_set
-    if settings.train_limit is not None and settings.train_limit < len(train_set):
-        train_set = train_set.subset(sources.limit(train_set, settings.train_limit, seed=0))
-    if settings.label_noise:
-        noisy = relabelled(train_set, classes, rate=settings.label_noise, seed=settings.seeds[0])
-        train_set = noisy.images if noisy else train_set
-    if noisy is not None:
-        label_noise = noisy.label_noise
-        notes.append(noisy.note)
-    if settings.val_fraction:
-        train_set, validation = sources.split(train_set, settings.val_fraction, seed=0)[:2]
-        if isinstance(validation, Streamed):
-            validation = _readable(validation, "validation", settings.data, notes)
-    data = dataclasses.replace(data, train=train_set)
-    notes += cautions.few_steps(settings, len(train_set))
-    notes += cautions.few_images(settings, len(data.test))
-    notes += cautions.mirrored(settings.recipe.augmentation, data.classes)
+    natives = _natives(settings)
+    native = natives[settings.arms[0].name]
+    size = settings.image_size or _recipe_size(settings) or native.image_size
+    how: dict[str, Any] = {"interpolation": native.interpolation, "crop": native.crop, "strict": strict}
+    data = _load(settings, size, how, memory_limit, tested)
+    settings, notes = _without_mirroring(settings, data)
+    notes = [*data.notes, *notes]
     if len(data.classes) < 2:
         raise InputError(f"a classifier needs at least 2 classes; {data.name} has {len(data.classes)}.")
-    _check_sizes(settings, len(data.train))
-    size = data.train.side
-    mean, std = (native.mean, native.std)
-    if mean is None or std is None:
-        shown = data.train
-        if settings.stream:  # a whole pass of decoding would not tell more
-            shown = shown.subset(sources.limit(shown, STATISTICS, seed=0))
-        mean, std = sources.channel_statistics(shown)
-    preprocess = Preprocess(size, tuple(mean), tuple(std), native.interpolation, native.crop)
-    # Builds (and, for anchored methods, anchors) the network once, so that a model that cannot be is refused now.
-    model = create(settings.model, len(data.classes), weights=settings.weights, image_size=size, seed=0)
-    notes += model.notes
-    for config in [config for config in settings.run_configs() if config.anchored][:1]:
-        build(config, len(data.classes), size)
-    anomalies = []
-    for spec in settings.anomalies:
-        with Decoding(f"reading {spec}") as progress:
-            if spec == settings.data:
-                raise InputError(f"--anomalies holds images of no known class; {spec} is the data itself.")
-            anomalies.append(sources.load_anomalies(spec, like=data, size=size, progress=progress, **how))
-        notes += cautions.known_anomalies(spec, anomalies[-1][1], data)
-    return Prepared(
-        settings,
-        data,
-        validation,
-        preprocess,
-        tuple(anomalies),
-        label_noise,
-        tuple(notes),
-        _hash(settings, data, model.net),
-    )
+    used: dict[TrainingData, _Part] = {}
+    inputs: dict[str, Inputs] = {}
+    nets: dict[str, Model] = {}
+    for arm in settings.arms:
+        if arm.data not in used:
+            used[arm.data] = _part(data, arm.data, settings)
+            notes += used[arm.data].notes
+        part = used[arm.data]
+        own = dataclasses.replace(data, train=part.train)
+        _check_sizes(arm, len(own.train))
+        preprocess = _preprocess(settings, natives[arm.name], own)
+        # Builds (and, for anchored methods, anchors) the network once, so that a model that cannot be is refused now.
+        model = _network(arm, own, preprocess, nets)
+        notes += model.notes
+        digest = _hash(_identity(arm), own, model.net)
+        notes += [*preflight.other_model(arm), *preflight.few_steps(arm, settings.seeds, len(own.train))]
+        inputs[arm.name] = Inputs(own, part.validation, preprocess, part.label_noise, (), digest)
+    notes += preflight.few_images(settings, len(data.test))
+    notes += [
+        note for arm in settings.arms for note in preflight.mirrored(arm.config.recipe.augmentation, data.classes)
+    ]
+    anomalies = _anomalies(settings, data, next(iter(inputs.values())).preprocess.size, how, memory_limit, notes)
+    notes = list(dict.fromkeys(notes))
+    inputs = {name: dataclasses.replace(each, notes=tuple(notes)) for name, each in inputs.items()}
+    first = next(iter(inputs.values()))
+    whole = _hash(settings.identity(), first.data, nets[_net_key(settings.arms[0])].net)
+    sets = {"clean": _fingerprint(first.data.test)} | {name: _fingerprint(images) for name, images in anomalies}
+    return Prepared(settings, inputs, anomalies, tuple(notes), whole, sets)
 
 
-def _streamed(
-    settings: Comparison, size: int | None, interpolation: str, crop: float, strict: bool, tested: bool
-) -> Data:
-    """The data set with its images left in their files; the test images are looked at if they will be tested on."""
-    options = Options(size=size, interpolation=interpolation, crop=crop, strict=strict)
+def _natives(settings: Comparison) -> dict[str, Model]:
+    """The input that the model of each arm wants. Raises InputError where two want their images otherwise."""
+    made: dict[str, Model] = {}
+    found = {}
+    for arm in settings.arms:
+        name = arm.config.model
+        if name not in made:
+            made[name] = create(name, 10, weights="none", image_size=settings.image_size, seed=0)
+        found[arm.name] = made[name]
+    first = settings.arms[0]
+    for arm in settings.arms[1:]:
+        for what in ("image_size", "interpolation", "crop"):
+            values = [getattr(found[each.name], what) for each in (first, arm)]
+            if values[0] != values[1] and not (what == "image_size" and None in values):
+                raise InputError(
+                    f"the arms {first.name} and {arm.name} have models that want images of another {what} "
+                    f"({values[0]} and {values[1]}), so they cannot be compared on the same ones. Pass --image-size, "
+                    "or compare them with anchored evaluate."
+                )
+    return found
+
+
+def _recipe_size(settings: Comparison) -> int | None:
+    """The size in pixels that the recipes are for, where their own model is trained. Raises InputError for two."""
+    sizes = {arm.config.recipe.image_size for arm in settings.arms if arm.config.model == arm.config.recipe.model} - {
+        None
+    }
+    if len(sizes) > 1:
+        raise InputError(f"the recipes of the arms are for images of {sorted(sizes)} px; pass --image-size.")  # type: ignore[type-var]
+    return next(iter(sizes), None)
+
+
+def _load(settings: Comparison, size: int | None, how: dict[str, Any], memory_limit: int | None, tested: bool) -> Data:
+    """The data set, with its images in memory or, where they are streamed, in their files."""
+    if not settings.stream:
+        with Decoding(f"reading {settings.data}") as progress:
+            return sources.load(
+                settings.data, size=size, progress=progress, root=settings.root, memory_limit=memory_limit, **how
+            )
+    options = Options(size=size, **how)
     train, test = (sources.listing(settings.data, part=part, root=settings.root) for part in sources.PARTS)
-    images, shown = Streamed.of(train, options, lenient=not strict), Streamed.of(test, options)
+    images, shown = Streamed.of(train, options, lenient=not options.strict), Streamed.of(test, options)
     notes = list(train.notes)
-    if tested:
+    if tested:  # the test images are looked at if they will be tested on
         shown = _readable(shown, "test", settings.data, notes)
     return Data(train.name, images, shown, train.classes, split=train.split, notes=tuple(notes))
 
@@ -161,28 +183,120 @@ def _readable(images: Streamed, part: str, name: str, notes: list[str]) -> Strea
     return kept
 
 
-def _check_sizes(settings: Comparison, train_size: int) -> None:
+def _without_mirroring(settings: Comparison, data: Data) -> tuple[Comparison, list[str]]:
+    """The settings without flips where a mirrored image can be another class, and what to say of it."""
+    if data.flip:
+        return settings, []
+
+    def plain(arm: ArmSettings) -> ArmSettings:
+        recipe = arm.config.recipe
+        recipe = dataclasses.replace(recipe, augmentation=without_flips(recipe.augmentation))
+        return dataclasses.replace(arm, config=dataclasses.replace(arm.config, recipe=recipe))
+
+    arms, shared = tuple(map(plain, settings.arms)), plain(settings.shared)
+    note = f"no flips: a mirrored image of {data.name} can be another class"
+    notes = [] if (arms, shared) == (settings.arms, settings.shared) else [note]
+    return dataclasses.replace(settings, arms=arms, shared=shared), notes
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The training images that are used, what is held out of them, and what was done to their labels."""
+
+    train: Any
+    validation: Any
+    label_noise: float
+    notes: tuple[str, ...]
+
+
+def _part(data: Data, chosen: TrainingData, settings: Comparison) -> _Part:
+    """The training images of `data` that `chosen` names."""
+    train: Any = data.train
+    notes: list[str] = []
+    classes, noisy, validation = len(data.classes), None, None
+    if chosen.labels is not None:  # a file counts all the images there are
+        noisy = relabelled(train, classes, labels=chosen.labels)
+        train = noisy.images if noisy else train
+    if chosen.train_limit is not None and chosen.train_limit < len(train):
+        train = train.subset(sources.limit(train, chosen.train_limit, seed=0))
+    if chosen.label_noise:
+        noisy = relabelled(train, classes, rate=chosen.label_noise, seed=settings.seeds[0])
+        train = noisy.images if noisy else train
+    if noisy is not None:
+        notes.append(noisy.note)
+    if chosen.val_fraction:
+        train, validation = sources.split(train, chosen.val_fraction, seed=0)[:2]
+        if isinstance(validation, Streamed):
+            validation = _readable(validation, "validation", settings.data, notes)
+    return _Part(train, validation, noisy.label_noise if noisy is not None else 0.0, tuple(notes))
+
+
+def _check_sizes(arm: ArmSettings, train_size: int) -> None:
     """Refuse counts of training images that are more than there are."""
+    config, prediction = arm.config, arm.prediction
     for name in ("references", "recalibrate_bn"):
-        if (getattr(settings, name) or 0) > train_size:
+        if (getattr(config, name) or 0) > train_size:
             raise InputError(
-                f"{name.replace('_', '-')} is at most the {train_size} training images; got {getattr(settings, name)}."
+                f"{name.replace('_', '-')} is at most the {train_size} training images; got {getattr(config, name)}."
             )
-    available = min(settings.references or train_size, runs.STORED_REFERENCES)
-    if settings.protocol != "one_random" and settings.k > available:
+    available = min(config.references or train_size, STORED_REFERENCES)
+    if prediction.protocol != "one_random" and prediction.k > available:
         raise InputError(
-            f"k = {settings.k} references are drawn without replacement from the reference set, of which a run keeps "
+            f"k = {prediction.k} references are drawn without replacement from the reference set, of which a run keeps "
             f"{available}."
         )
 
 
-def _hash(settings: Comparison, data: Data, net: nn.Module) -> str:
-    """What identifies a comparison: its settings, the images and labels themselves, wherever they lie, the network."""
+def _preprocess(settings: Comparison, native: Model, data: Data) -> Preprocess:
+    """How images become inputs: as the model wants it, else with the statistics of the training images."""
+    mean, std = native.mean, native.std
+    if mean is None or std is None:
+        shown: Any = data.train
+        if settings.stream:  # a whole pass of decoding would not tell more
+            shown = shown.subset(sources.limit(shown, STATISTICS, seed=0))
+        mean, std = sources.channel_statistics(shown)
+    return Preprocess(data.train.side, tuple(mean), tuple(std), native.interpolation, native.crop)
+
+
+def _net_key(arm: ArmSettings) -> str:
+    return f"{arm.config.model} {arm.config.weights}"
+
+
+def _network(arm: ArmSettings, data: Data, preprocess: Preprocess, made: dict[str, Model]) -> Model:
+    """The model of an arm, made once for all arms that have it, and anchored once where it will be."""
+    key, config, classes = _net_key(arm), arm.config, len(data.classes)
+    if key not in made:
+        made[key] = create(config.model, classes, weights=config.weights, image_size=preprocess.size, seed=0)
+    if config.anchored and f"{key} anchored" not in made:
+        build(dataclasses.replace(config, seed=0), classes, preprocess.size)
+        made[f"{key} anchored"] = made[key]
+    return made[key]
+
+
+def _anomalies(
+    settings: Comparison, data: Data, size: int, how: dict[str, Any], memory_limit: int | None, notes: list[str]
+) -> tuple[tuple[str, ImageSet], ...]:
+    """The anomaly sets by name; what is to be said of them is added to the notes."""
+    found = []
+    for spec in settings.anomalies:
+        if spec == settings.data:
+            raise InputError(f"--anomalies holds images of no known class; {spec} is the data itself.")
+        with Decoding(f"reading {spec}") as progress:
+            more = {"root": settings.root, "memory_limit": memory_limit, **how}
+            found.append(sources.load_anomalies(spec, like=data, size=size, progress=progress, **more))
+        notes += preflight.known_anomalies(spec, found[-1][1], data)
+    return tuple(found)
+
+
+def _identity(arm: ArmSettings) -> dict[str, Any]:
+    """What decides the weights of an arm, the weights' path apart: they are in the hash themselves."""
+    return {name: value for name, value in arm.training().items() if name != "weights"}
+
+
+def _hash(settings: Mapping[str, Any], data: Data, net: nn.Module) -> str:
+    """What identifies results: the settings, the images and labels themselves, wherever they lie, the network."""
     digest = hashlib.blake2b(digest_size=16)
-    values = dataclasses.asdict(settings)
-    for name in ("data", "root"):
-        values.pop(name)
-    digest.update(json.dumps(values, sort_keys=True, default=str).encode())
+    digest.update(json.dumps(dict(settings), sort_keys=True, default=str).encode())
     for part in (data.train, data.test):
         for piece in part.fingerprint():
             digest.update(piece)
@@ -193,52 +307,8 @@ def _hash(settings: Comparison, data: Data, net: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _flat(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings with the recipe's fields among them, to compare them one by one."""
-    fields = settings.get("recipe") or {}
-    return {key: value for key, value in settings.items() if key != "recipe"} | {
-        "recipe" if key == "name" else key: value for key, value in fields.items()
-    }
-
-
-def claim(folder: Path, prepared: Prepared, command: str, flags: str = "") -> None:
-    """Make `folder` the one of these settings and data, or check that it is; config.json and flags.yaml say so.
-
-    flags: the command's flags as YAML, to run it again elsewhere (--config). Raises InputError for a folder of
-    something else.
-    """
-    path = folder / "config.json"
-    settings = json.loads(json.dumps(dataclasses.asdict(prepared.settings)))
-    if path.exists():
-        before = read_json(path)
-        if before.get("config_hash") == prepared.hash:
-            return
-        old, new = _flat(before.get("settings", {})), _flat(settings)
-        changed = [f"{key}: {old.get(key)} there, {now} here" for key, now in new.items() if old.get(key) != now]
-        what = "; ".join(changed) or "the images, the model or its weights differ"
-        raise InputError(f"{folder} holds other results ({what}). Use another --out.")
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"--out {folder} is not empty and holds no results. Use an empty or a new folder.")
-    if flags:
-        write_text(folder / "flags.yaml", flags)
-    data = prepared.data
-    write_json(
-        path,
-        {
-            "command": command,
-            "config_hash": prepared.hash,
-            "settings": settings,
-            "data": {
-                "name": data.name,
-                "split": data.split,
-                "notes": list(prepared.notes),
-                "train_size": len(data.train),
-                "validation_size": len(prepared.validation) if prepared.validation else 0,
-                "test_size": len(data.test),
-                "classes": list(data.classes),
-            },
-            "preprocess": str(prepared.preprocess),
-            "threads": torch.get_num_threads(),
-            "versions": runs.versions(),
-        },
-    )
+def _fingerprint(images: Images) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in images.fingerprint():
+        digest.update(piece)
+    return digest.hexdigest()

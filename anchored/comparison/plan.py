@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from anchored.comparison.inputs import Prepared, prepare
+from anchored.comparison.inputs import Prepared, prepare, say_notes
 from anchored.comparison.settings import Comparison
 from anchored.method.core import Anchored, anchored_loss
 from anchored.method.stem import logits_of
@@ -32,9 +32,11 @@ def plan(settings: Comparison, *, images_per_second: float | None = None, strict
     if images_per_second is not None and images_per_second <= 0:
         raise InputError(f"images-per-second is above 0; got {images_per_second}.")
     prepared = prepare(settings, strict=strict, tested=False)
-    recipe, n = prepared.settings.recipe, len(prepared.data.train)
+    say_notes(prepared)
     (config,) = prepared.settings.run_configs()
-    size, classes = prepared.preprocess.size, len(prepared.data.classes)
+    inputs = prepared.first
+    recipe, n = config.recipe, len(inputs.data.train)
+    size, classes = inputs.preprocess.size, len(inputs.data.classes)
     net = build(config, classes, size)
     parameters = sum(parameter.numel() for parameter in net.parameters())
     copies = 2 + {"sgd": 1, "adamw": 2}[recipe.optimiser] + (recipe.ema_decay is not None)
@@ -94,7 +96,7 @@ def _kept(net: nn.Module, count: int, size: int, classes: int, precision: str) -
 
 
 def _images(prepared: Prepared) -> str:
-    sets = (prepared.data.train, prepared.data.test)
+    sets = (prepared.first.data.train, prepared.first.data.test)
     if prepared.settings.stream:
         return "stay in their files"
     return f"{sum(3 * len(images) * images.side**2 for images in sets) / GIB:.2f} GiB"

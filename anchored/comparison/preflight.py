@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 
+from anchored.arms.arm import ArmSettings
 from anchored.comparison.settings import Comparison
 from anchored.data.base import Data, Images, ImageSet
 from anchored.method.references import Anchoring
@@ -14,9 +15,9 @@ FEW_STEPS = 20
 FEW_IMAGES = 100
 
 
-def few_steps(settings: Comparison, n: int) -> Iterator[str]:
+def few_steps(arm: ArmSettings, seeds: Sequence[int], n: int) -> Iterator[str]:
     """What a run of few steps cannot show, in words."""
-    recipe = settings.recipe
+    recipe = arm.config.recipe
     steps = n // min(recipe.batch_size, n) * recipe.epochs
     if steps < FEW_STEPS:
         yield (
@@ -24,14 +25,22 @@ def few_steps(settings: Comparison, n: int) -> Iterator[str]:
             "images): too few to learn anything, so the results compare little more than initialisations; use more "
             "--epochs or a smaller --batch-size"
         )
-    if "masking" in settings.methods and recipe.alpha > 0:
-        for seed in settings.seeds:
-            plan = Anchoring(recipe.alpha, seed, source="batch", schedule=settings.schedule)
+    if arm.config.alpha > 0:
+        for seed in seeds:
+            plan = Anchoring(recipe.alpha, seed, source="batch", schedule=arm.config.schedule)
             if steps <= 1000 and not any(plan.masked(step) for step in range(steps)):
                 yield (
                     f"none of the {steps} steps of seed {seed} is masked at alpha {recipe.alpha}, so masking is the "
                     "same as vanilla there; use more steps or --schedule periodic"
                 )
+
+
+def other_model(arm: ArmSettings) -> Iterator[str]:
+    """That a recipe is made for another model than the one it trains."""
+    recipe, model = arm.config.recipe, arm.config.model
+    if recipe.model is not None and model != recipe.model:
+        size = f" at {recipe.image_size} px" if recipe.image_size else ""
+        yield f"the recipe {recipe.name} is made for {recipe.model}{size}; it trains {model} here"
 
 
 def few_images(settings: Comparison, n: int) -> Iterator[str]:

@@ -12,7 +12,8 @@ import torch
 from rich.console import Console
 
 from anchored.arms.run_config import RunConfig
-from anchored.comparison.inputs import Prepared, claim, prepare, say_notes
+from anchored.comparison.folder import claim
+from anchored.comparison.inputs import Inputs, prepare, say_notes
 from anchored.comparison.settings import Comparison, without_effect
 from anchored.runs import run as runs
 from anchored.runs.build import reference_set
@@ -27,14 +28,14 @@ from anchored.training.recorders import recording
 TRAINING_COST = 3.0  # a training pass of an image costs about three forward passes
 
 
-def cost(prepared: Prepared) -> float:
+def cost(config: RunConfig, inputs: Inputs) -> float:
     """The work of training one run, in forward passes of an image."""
-    return len(prepared.data.train) * prepared.settings.recipe.epochs * TRAINING_COST
+    return len(inputs.data.train) * config.recipe.epochs * TRAINING_COST
 
 
 def train_run(
     config: RunConfig,
-    prepared: Prepared,
+    inputs: Inputs,
     folder: Path,
     work: Work,
     *,
@@ -48,10 +49,10 @@ def train_run(
 ) -> None:
     """Train a run and save it in `folder`, or go on with it; a finished one is left as it is."""
     if (folder / "run.json").exists():
-        work.skip(cost(prepared))
+        work.skip(cost(config, inputs))
         return
-    work.skip(cost(prepared) * _epochs_done(folder) / config.recipe.epochs)
-    train_set = prepared.data.train
+    work.skip(cost(config, inputs) * _epochs_done(folder) / config.recipe.epochs)
+    train_set = inputs.data.train
     notes: list[str] = []
 
     def say(note: str) -> None:
@@ -61,11 +62,11 @@ def train_run(
     with recording(recorders if team is None or team.main else (), folder, config) as record:
         net = train(
             config,
-            prepared.data,
-            prepared.preprocess,
+            inputs.data,
+            inputs.preprocess,
             folder,
             device=device,
-            validation=prepared.validation,
+            validation=inputs.validation,
             compile=compile,
             checkpoint_every=checkpoint_every,
             keep=keep,
@@ -81,27 +82,27 @@ def train_run(
     chosen = history[-1]
     if config.select != "last":
         chosen = max(history, key=lambda line: (goodness(config.select, line), -line["epoch"]))
-    references = reference_set(config, train_set, prepared.preprocess)
+    references = reference_set(config, train_set, inputs.preprocess)
     if references is not None and (folder / MEAN).exists():
         settle_mean(references, folder, Team(device) if team is None else team)
-    threshold = anomaly_threshold(net, references, prepared.preprocess, validation=prepared.validation, train=train_set)
+    threshold = anomaly_threshold(net, references, inputs.preprocess, validation=inputs.validation, train=train_set)
     runs.save(
         folder,
         config,
         net.to("cpu"),
-        prepared.preprocess,
-        prepared.data.classes,
+        inputs.preprocess,
+        inputs.data.classes,
         references,
         train_set,
         anomaly=threshold,
-        data=prepared.data.name,
+        data=inputs.data.name,
         train_size=len(train_set),
-        split=prepared.data.split,
-        label_noise=prepared.label_noise,
+        split=inputs.data.split,
+        label_noise=inputs.label_noise,
         epoch=chosen["epoch"],
         weights="raw" if config.recipe.ema_decay is None else "ema",
         validation={name: value for name, value in chosen.items() if name.startswith("validation_")},
-        notes=[*prepared.notes, *notes],
+        notes=[*inputs.notes, *notes],
     )
     (folder / MEAN).unlink(missing_ok=True)
     Checkpoints(folder / "checkpoints").clear()
@@ -132,10 +133,11 @@ def train_one(
     console = Console(stderr=True, quiet=not team.main)
     if team.main:
         say_notes(prepared)
-        claim(folder, prepared, command, flags)
+        claim(folder, prepared, command, flags, alone=True)
     team.wait()
-    with in_use(folder) if team.main else nullcontext(), Work(cost(prepared), console) as work:
-        train_run(config, prepared, folder, work, device=team.device, team=team, **how)
+    inputs = prepared.first
+    with in_use(folder) if team.main else nullcontext(), Work(cost(config, inputs), console) as work:
+        train_run(config, inputs, folder, work, device=team.device, team=team, **how)
     if team.main:
         Console().print(f"Run: {folder}", highlight=False, markup=False, soft_wrap=True)
     return folder
