@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import yaml
+from fixtures import ROOT
 
 from anchored import Arm, load
 from anchored.arms.arm import FIELDS, ArmSettings
@@ -19,6 +21,7 @@ from anchored.arms.recipes import RECIPES
 from anchored.arms.run_config import RunConfig
 from anchored.arms.setting import Setting, declared
 from anchored.cli import main, parser
+from anchored.commands import compare as compare_flags
 from anchored.commands import training_flags
 from anchored.comparison.inputs import prepare
 from anchored.comparison.settings import Comparison, comparison
@@ -248,3 +251,12 @@ def test_an_arm_is_frozen_and_its_settings_can_be_compared() -> None:
     assert isinstance(made("plain: standard").arms[0], ArmSettings)
     with pytest.raises(InputError, match="is a mapping of fields, method among them"):
         Arm.of("plain", {"lr": 1})
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_examples_are_read(file: Path) -> None:
+    words = re.search(r"anchored (compare .*)", file.read_text()).group(1).split()  # type: ignore[union-attr]
+    flags = parser().parse_args([word.replace("examples/", f"{ROOT}/examples/") for word in words]).compare
+    found = compare_flags.described(flags)
+    assert [arm.name for arm in found.arms] == list(flags.arms) and len(found.arms) >= 5
+    assert found.model == "resnet9" and found.baseline == flags.baseline

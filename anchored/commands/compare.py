@@ -61,6 +61,12 @@ def run(flags: Namespace, command: str) -> None:
     """Run `anchored compare`. Raises InputError."""
     from anchored.comparison.compare import compare
 
+    settings = described(flags)
+    compare(settings, out=Path(flags.out) if flags.out else None, command=command, **how(flags, settings))
+
+
+def described(flags: Namespace) -> Any:
+    """The Comparison that the flags describe. Raises InputError."""
     names = ("seeds", "on", "severities", "anomalies", "report_pairs", *SHORT)
     values: dict[str, Any] = {name: as_tuple(flags[name]) for name in names}
     values |= {"protocol": flags.protocol, "baseline": flags.baseline, "arms": _arms(flags)}
@@ -69,8 +75,7 @@ def run(flags: Namespace, command: str) -> None:
     defaults = {field.name: field.default for field, _ in declared(PredictionSettings)}
     values["k"] = defaults["k"] if flags.k is None else flags.k
     limit = SMOKE["limit"] if flags.smoke and flags.limit is None else flags.limit
-    settings = comparison(flags, limit=limit, **values)
-    compare(settings, out=Path(flags.out) if flags.out else None, command=command, **how(flags, settings))
+    return comparison(flags, limit=limit, **values)
 
 
 def _arms(flags: Namespace) -> list[Any]:
