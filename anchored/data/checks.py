@@ -92,6 +92,16 @@ def check_range(where: str, labels: Tensor, classes: Sequence[str] | None) -> No
         raise InputError(f"{where}: labels are {allowed}; there is {low if low < 0 else high}.")
 
 
+def check_missing(
+    rows: Sequence[int] | NDArray[np.integer], where: str, *, what: str = "label", unit: str = "row"
+) -> None:
+    """Raise InputError if there are any rows (whose numbers these are) of an image without a label."""
+    if len(rows):
+        missing = f"1 {what} is" if len(rows) == 1 else f"{len(rows):,} {what}s are"
+        at = f"{unit}{'s' * (len(rows) > 1)} {some(list(rows))}"
+        raise InputError(f"{where}: every image has a {what}; {missing} missing, in {at}.")
+
+
 def some(items: Sequence[object]) -> str:
     """The first three items in words and how many more there are."""
     first = ", ".join(str(item) for item in items[:3])

@@ -16,9 +16,9 @@ from pathlib import Path, PurePosixPath
 from torch import Tensor
 
 from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Listing, Options, pair_title, place, title, unused
-from anchored.data.checks import decoded, some
+from anchored.data.checks import check_missing, decoded, some
 from anchored.data.decode import Decoded, decode
-from anchored.data.labels import Labels, alone, check_missing, from_cells, missing, numbered, unknown_labels
+from anchored.data.labels import Labels, alone, from_cells, missing, numbered, unknown_labels
 from anchored.data.table import COLUMNS, Table, no_column, read_table
 from anchored.system.errors import InputError, unknown
 
@@ -137,7 +137,7 @@ def _labels(tables: Sequence[Table], where: str) -> list[Labels]:
     """The labels of each table, read as one: what they are is what all of them are."""
     for table in tables:
         gone = missing(table.labels or [])
-        check_missing([table.lines[row] for row in gone], str(table.file), "line")
+        check_missing([table.lines[row] for row in gone], str(table.file), unit="line")
     together = from_cells([label for table in tables for label in table.labels or []], where)
     return [together.part(start, stop) for start, stop in pairwise(accumulate(map(len, tables), initial=0))]
 
@@ -233,7 +233,7 @@ def _parts(path: str, where: str) -> _Parts:
     table = read_table(file, chosen)
     if table.splits is None:
         return _Parts(table, None, "", table.notes)
-    parts = _by_word(table, table.splits, where)
+    parts = _by_word(table, table.splits)
     if "train" not in parts:
         raise InputError(f"{where}: there is {', '.join(parts)} in the split column but no train.")
     tested = [words[0] for words in TEST_WORDS if words[0] in parts]
@@ -257,7 +257,7 @@ def _two(file: Path, tests: Sequence[Path], chosen: dict[str, str], where: str) 
     return _Parts(train, test, how, tuple(dict.fromkeys(notes)))
 
 
-def _by_word(table: Table, splits: Sequence[str], where: str) -> dict[str, Table]:
+def _by_word(table: Table, splits: Sequence[str]) -> dict[str, Table]:
     """train, test and validation -> the rows whose split says so. Raises InputError for other words and none."""
     odd = [row for row, split in enumerate(splits) if split.casefold() not in WORDS]
     if odd:
@@ -278,5 +278,5 @@ def _tested(path: str) -> Table:
     if tests:
         return read_table(tests[0], {**chosen, "split": ""})
     table = read_table(file, chosen)
-    parts = _by_word(table, table.splits, f"csv:{path}") if table.splits is not None else {}
+    parts = _by_word(table, table.splits) if table.splits is not None else {}
     return next((parts[words[0]] for words in TEST_WORDS if words[0] in parts), table)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anchored.data.checks import check_parts, check_range, one_each, some
+from anchored.data.checks import check_missing, check_parts, check_range, one_each, some
 from anchored.data.splits import stratified
 from anchored.system.errors import InputError
 
@@ -158,16 +158,6 @@ def any_known(labels: pa.ChunkedArray) -> bool:
 def missing(labels: Sequence[str]) -> list[int]:
     """The positions where text says that there is no label."""
     return [row for row, text in enumerate(labels) if text.strip().casefold() in MISSING]
-
-
-def check_missing(rows: Sequence[int] | NDArray[np.integer], where: str, unit: str = "row") -> None:
-    """Raise InputError if there are any rows (whose numbers these are) without a label."""
-    if len(rows):
-        what = "label is" if len(rows) == 1 else "labels are"
-        raise InputError(
-            f"{where}: every image has a label; {len(rows):,} {what} missing, "
-            f"in {unit}{'s' * (len(rows) > 1)} {some(list(rows))}."
-        )
 
 
 def joined(parts: Sequence[tuple[Labels, str]], where: str) -> Labels:

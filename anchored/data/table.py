@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anchored.data.base import place
-from anchored.data.checks import some
+from anchored.data.checks import check_missing, some
 from anchored.system.errors import InputError, unknown
 
 COLUMNS = {
@@ -71,8 +71,7 @@ def read_table(file: Path, chosen: Mapping[str, str]) -> Table:
     cells = {what: None if at is None else [row[at].strip() for row in rows] for what, at in found.items()}
     paths = cells["path"] or []
     gone = [line for line, path in zip(lines, paths, strict=True) if not path]
-    if gone:
-        raise InputError(f"{file}: every row has the path of an image; {len(gone):,} have none: line {some(gone)}.")
+    check_missing(gone, str(file), what="path", unit="line")
     files = [_place(str(file.parent), path) for path in paths]
     return Table(file, paths, files, cells["label"], cells["split"], lines, tuple(header), tuple(notes))
 
