@@ -28,6 +28,7 @@ def test_every_source_is_found_by_its_module_name():
     assert sources.sources() == (
         "cifar10",
         "cifar100",
+        "csv:FILE",
         "digits",
         "folder:PATH",
         "hf:ID_OR_PATH",
@@ -55,6 +56,10 @@ def test_unknown_sources_are_refused_with_the_choices(spec, message):
 def test_a_bare_path_is_answered_with_the_spec_it_could_mean(tmp_path):
     with pytest.raises(InputError, match=f"Did you mean folder:{tmp_path}"):
         sources.load(str(tmp_path))
+    (tmp_path / "train.csv").write_text("path,label\n")
+    for path in (tmp_path, tmp_path / "train.csv"):
+        with pytest.raises(InputError, match=f"Did you mean csv:{path}"):
+            sources.load(str(path))
 
 
 @pytest.mark.parametrize(

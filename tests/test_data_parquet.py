@@ -122,8 +122,9 @@ def test_unreadable_pictures_are_left_out_and_named_or_refused(tmp_path):
         ([0, 1, 7] * 3, None, NAMES, "labels are 0 to 2, as there are 3 classes; train has 7"),
         ([0, 1, -1] * 3, None, NAMES, "train has -1"),
         ([0, 1, None] * 3, None, NAMES, "every image has a label; 3 labels are missing"),
-        ([0.0, 1.0, 2.0] * 3, pa.float64(), None, "labels are integers from 0; got float64"),
-        (["a", "b", "c"] * 3, pa.string(), None, "column 'label' holds string"),
+        ([0.0, 1.0, 2.5] * 3, pa.float64(), None, "labels are classes .*; got numbers like 2.5"),
+        ([[0], [1], [2]] * 3, pa.list_(pa.int64()), None, "one an image; column 'label' holds list<"),
+        (["a", "b", "c"] * 3, pa.string(), None, "train has text like a and test has integers like 0"),
         ([0, 0, 0] * 3, None, NAMES, "there are none of class dog, eel"),
     ],
 )
@@ -160,9 +161,11 @@ def test_wrong_files_are_refused(tmp_path):
     damaged.write_bytes(content)
     cases[str(damaged)] = "damaged.parquet"
     cases[str(shard(tmp_path / "columns.parquet", range(6), columns=("photo", "label")))] = (
-        "image column is named image or img or images; the columns are photo, label"
+        r"image column is named image or img or images; the columns are photo, label\. Is it photo\? Rename it to image"
     )
-    cases[str(shard(tmp_path / "label.parquet", range(6), columns=("image", "target")))] = "the label column is named"
+    cases[str(shard(tmp_path / "label.parquet", range(6), columns=("image", "target")))] = (
+        r"the label column is named label or .*; the columns are image, target\. Is it target\? Rename it to label"
+    )
     text = tmp_path / "text.parquet"
     pq.write_table(pa.table({"image": ["a", "b"] * 3, "label": [0, 1] * 3}), text)
     cases[str(text)] = "images are struct<bytes, path> or binary; column 'image' is string"

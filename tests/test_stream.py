@@ -186,7 +186,7 @@ def test_pictures_of_every_kind_and_size_are_fitted_as_in_memory(tmp_path: Path)
 
 
 def test_streaming_is_for_class_folders_of_a_known_size(folder: Path) -> None:
-    with pytest.raises(InputError, match="only images in class folders can be streamed"):
+    with pytest.raises(InputError, match="only images in files can be streamed"):
         prepare(settings(stream=True, image_size=32))
     with pytest.raises(InputError, match="streamed images need a size"):
         prepare(stream(folder, image_size=None))

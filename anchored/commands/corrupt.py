@@ -21,7 +21,8 @@ def parser() -> ArgumentParser:
     add = p.add_argument
     add(
         "data",
-        help="digits, cifar10, cifar100, parquet:, folder: or npz:PATH, hf:ID_OR_PATH; for --preview an image too",
+        help="digits, cifar10, cifar100, parquet:, folder: or npz:PATH, csv:FILE, hf:ID_OR_PATH; for --preview "
+        "an image too",
     )
     add("--suite", nargs="+", help="c (19; the default), c-mce (15), c-bar (10), or names of corruptions")
     add("--severities", nargs="+", type=str, default=["1-5"], help="like 1-5, or 1 3 5")

@@ -36,7 +36,7 @@ def parser() -> Parser:
     add("--std", nargs=3, type=float, help="of the input, for models without their own (1 1 1)")
     add("--baseline", help="the model that mean corruption errors and differences are relative to, or alexnet")
     add = p.group("test sets")
-    add("--data", help="the data whose test part is `clean`: cifar10, parquet:PATH, folder:PATH ... (the runs' own)")
+    add("--data", help="the data whose test part is `clean`: cifar10, folder:PATH, csv:FILE ... (the runs' own)")
     add("--part", default="test", help="test, or all images of --data, for data that nothing was trained on")
     add("--root", help="folder of downloaded data sets ($ANCHORED_DATA, else ~/.cache/anchored)")
     add(
@@ -44,14 +44,14 @@ def parser() -> Parser:
         nargs="+",
         default=["clean"],
         help="clean, c, c-bar, c-mce, names of corruptions, c:PATH, c-bar:PATH, imagenet-r, imagenet-sketch, "
-        "imagenet-v2, objectnet, cifar10.1, folder:PATH, parquet:PATH, npz:PATH, hf:PATH",
+        "imagenet-v2, objectnet, cifar10.1, folder:PATH, parquet:PATH, npz:PATH, hf:PATH, csv:FILE",
     )
     add("--severities", nargs="+", type=int, help="severities of the corruptions, 1 to 5 (all)")
     add(
         "--anomalies",
         nargs="*",
         default=[],
-        help="textures, svhn, isun, places365, ninco, photos, folder:PATH, parquet:PATH, npz:PATH or a data set",
+        help="textures, svhn, isun, places365, ninco, photos, folder:, parquet: or npz:PATH, csv:FILE or a data set",
     )
     add(
         "--exclude-classes",

@@ -60,7 +60,7 @@ def _data_flags(add: Callable[..., Any]) -> None:
     add(
         "--data",
         default="digits",
-        help="digits, cifar10, cifar100, parquet:PATH, folder:PATH, npz:PATH or hf:ID_OR_PATH (%(default)s)",
+        help="digits, cifar10, cifar100, parquet:PATH, folder:PATH, csv:FILE, npz:PATH or hf:ID_OR_PATH (%(default)s)",
     )
     add("--root", help="where the archives of cifar10 and cifar100 are, or are downloaded to")
     add("--model", help=f"{help_of(RunConfig, 'model')} (the recipe's, else {MODEL})")

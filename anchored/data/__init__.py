@@ -2,7 +2,7 @@
 
 A source is a module of this package with `SPEC` (how it is written, e.g. "folder:PATH") and
 `load(path, options) -> Data`; one that can give images without labels also has
-`load_unlabelled(path, options) -> Decoded`.
+`load_unlabelled(path, options) -> Decoded`, and `called(path) -> str` where the path says more than where they are.
 
 What may enter: what reads images and labels, splits, checks and lists them; test sets and class maps as well.
 """
@@ -57,7 +57,7 @@ def load(
     memory_limit: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Data:
-    """The data set `spec` (digits, parquet:PATH, folder:PATH, npz:PATH, hf:ID_OR_PATH, cifar10 ...), in memory.
+    """The data set `spec` (digits, parquet:PATH, folder:PATH, csv:FILE, npz:PATH, hf:PATH, cifar10 ...), in memory.
 
     The other arguments are those of `anchored.data.base.Options`. Images come out as uint8 [N, size, size, 3].
     Raises InputError, saying the rule and the value, for anything that cannot be trained on.
@@ -114,7 +114,7 @@ def load_anomalies(
 
         return "photos", photos.load(like, size)
     module, path = _source(spec)
-    name = title(path.split(",")[-1]) if path else spec
+    name = module.called(path) if hasattr(module, "called") else title(path.split(",")[-1]) if path else spec
     if hasattr(module, "load_unlabelled"):
         decoded = module.load_unlabelled(path, options)
         for note in decoded.notes:
@@ -141,9 +141,15 @@ def _source(spec: str) -> tuple[Any, str]:
     if written is None:
         near = place(spec)
         if spec and os.path.exists(near):
-            kind = "folder" if near.is_dir() else {".parquet": "parquet", ".npz": "npz"}.get(near.suffix, "")
+            kind = (
+                "folder"
+                if near.is_dir()
+                else {".parquet": "parquet", ".npz": "npz", ".csv": "csv", ".tsv": "csv"}.get(near.suffix, "")
+            )
             if any((near / name).is_file() for name in ("state.json", "dataset_dict.json")):
                 kind = "hf"
+            elif (near / "train.csv").is_file():
+                kind = "csv"
             if kind:
                 raise InputError(f"data is written KIND:PATH; got the path {spec!r}. Did you mean {kind}:{spec}?")
         raise unknown("data", spec, sources())

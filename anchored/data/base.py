@@ -107,7 +107,7 @@ class Listing:
 
     `name`, `classes`, `split` and `notes` are those of Data; labels: int64 [N]. `pictures(rows)` gives the pictures at
     `rows` (sorted int64) one after another: encoded, as files, or as uint8 arrays; `called(row)` is what a message
-    calls one. `files`: where each lies below the folder of its class, for sources made of class folders.
+    calls one. `files`: for pictures that are files, a name of each below a folder of its class.
     """
 
     name: str
@@ -176,3 +176,14 @@ def title(path: str) -> str:
     name = whole.name if whole.is_dir() else whole.stem
     words = {*TRAIN_WORDS, *TEST_WORDS[0], *TEST_WORDS[1]}
     return (whole.parent.name if name.lower() in words else name) or "images"
+
+
+def pair_title(path: str, train: Path, test: Path) -> str:
+    """What data in one file or folder, or in two files written TRAIN,TEST, is called.
+
+    Two files are named by both, unless their names say no more than the part.
+    """
+    if os.path.exists(place(path)):
+        return title(path)
+    first, second = title(str(train)), title(str(test))
+    return first if first == second else f"{first},{second}"

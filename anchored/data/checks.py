@@ -16,15 +16,22 @@ from anchored.system.errors import InputError
 
 def integer_labels(labels: NDArray[np.generic], n: int, where: str) -> Tensor:
     """int64 [n] of labels [n] or [n, 1]. Raises InputError for other shapes, types that are not integers, and n."""
+    labels = one_each(labels, None, where)
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise InputError(f"{where}: labels are integers from 0; got {labels.dtype}{_sample(labels)}.")
+    return torch.from_numpy(one_each(labels, n, where).astype(np.int64))
+
+
+def one_each(labels: NDArray[np.generic], n: int | None, where: str) -> NDArray[np.generic]:
+    """Labels [n] of [n] or [n, 1]. Raises InputError for other shapes and, unless n is None, another number."""
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
-        raise InputError(f"{where}: labels are one integer an image, [N] or [N, 1]; got {list(labels.shape)}.")
-    if not np.issubdtype(labels.dtype, np.integer):
-        raise InputError(f"{where}: labels are integers from 0; got {labels.dtype}{_sample(labels)}.")
-    if len(labels) != n:
+        hint = " Of one-hot labels, save y.argmax(1)." if labels.ndim == 2 else ""
+        raise InputError(f"{where}: labels are one an image, [N] or [N, 1]; got {list(labels.shape)}.{hint}")
+    if n is not None and len(labels) != n:
         raise InputError(f"{where}: labels are one an image; got {len(labels):,} labels for {n:,} images.")
-    return torch.from_numpy(labels.astype(np.int64))
+    return labels
 
 
 def _sample(labels: NDArray[np.generic]) -> str:
@@ -56,7 +63,7 @@ def check_parts(
         gap = next(label for label in range(len(there)) if label not in there)
         raise InputError(
             f"{where}: labels are 0 to classes - 1, each of them in use; train has labels up to {max(there)} "
-            f"but no {gap}."
+            f"but no {gap}. Files with class names may leave out classes, and text labels are numbered as they are."
         )
     orphans = sorted(set(test.unique().tolist()) - there)
     if orphans:
@@ -83,6 +90,16 @@ def check_range(where: str, labels: Tensor, classes: Sequence[str] | None) -> No
     if low < 0 or (classes is not None and high >= len(classes)):
         allowed = "0 or more" if classes is None else f"0 to {len(classes) - 1}, as there are {len(classes)} classes"
         raise InputError(f"{where}: labels are {allowed}; there is {low if low < 0 else high}.")
+
+
+def check_missing(
+    rows: Sequence[int] | NDArray[np.integer], where: str, *, what: str = "label", unit: str = "row"
+) -> None:
+    """Raise InputError if there are any rows (whose numbers these are) of an image without a label."""
+    if len(rows):
+        missing = f"1 {what} is" if len(rows) == 1 else f"{len(rows):,} {what}s are"
+        at = f"{unit}{'s' * (len(rows) > 1)} {some(list(rows))}"
+        raise InputError(f"{where}: every image has a {what}; {missing} missing, in {at}.")
 
 
 def some(items: Sequence[object]) -> str:

@@ -137,13 +137,25 @@ def target(
             f"has {some(list(names))}; {next(iter(models))} has {some(list(theirs))}. A file can say which are which: "
             "--classes FILE."
         )
-    note = f"{what}: classes that not all models have, left out: {len(lost)} of {len(names)}: {', '.join(lost)}"
+    note = f"{what}: classes that not all models have, left out: {len(lost)} of {len(names)}: {_listed(lost)}"
     return Target(
         tuple(names[number] for number in kept),
         kept,
         {model: tuple(each[number] for number in kept) for model, each in columns.items()},
         note if lost else None,
     )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The names in words, runs of three and more numbers as 4..6."""
+    runs: list[list[str]] = []
+    for name in names:
+        follows = runs and name.isdecimal() and runs[-1][-1].isdecimal() and int(name) == int(runs[-1][-1]) + 1
+        if follows:
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 2 else ", ".join(run) for run in runs)
 
 
 def restricted(predict: Predict, columns: Columns, outputs: int) -> Predict:

@@ -171,7 +171,7 @@ def check_memory(size: int, options: Options, what: str) -> None:
         of = "the limit given" if options.memory_limit is not None else "half of this machine's memory"
         raise InputError(
             f"images are held in memory: {what} take {_human(size)}, more than {_human(limit)} ({of}). "
-            "Pass a smaller --image-size or, for class folders, --stream; or use fewer images."
+            "Pass a smaller --image-size or, for class folders and csv files, --stream; or use fewer images."
         )
 
 

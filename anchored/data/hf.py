@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Listing, Options, place, title, unused
-from anchored.data.checks import check_parts, check_range, decoded, integer_labels, same_classes, some
+from anchored.data.checks import decoded, same_classes, some
 from anchored.data.decode import Decoded, decode
-from anchored.data.parquet import IMAGE_COLUMNS, LABEL_COLUMNS, TEST_PART
-from anchored.data.splits import stratified
+from anchored.data.labels import Labels, alone, any_known, from_arrow, is_label_type, numbered, unknown_labels
+from anchored.data.parquet import IMAGE_COLUMNS, LABEL_COLUMNS
 from anchored.system.errors import InputError
 
 SPEC = "hf:ID_OR_PATH"
@@ -35,8 +34,8 @@ def load(path: str, options: Options) -> Data:
     """Train and test (or validation) split; where there is no labelled one, 20 % of the training images.
 
     Images are the column of type Image, labels that of type ClassLabel or else of integers; of several the one with a
-    usual name. Raises InputError without the package `datasets`, for an id that cannot be had, and for splits,
-    columns, labels and pictures that do not follow this.
+    usual name; or else one with such a name of text, booleans or whole floats. Raises InputError without the package
+    `datasets`, for an id that cannot be had, and for splits, columns, labels and pictures that do not follow this.
     """
     return decoded(f"hf:{path}", listings(path, options), options)
 
@@ -51,24 +50,20 @@ def listings(path: str, options: Options) -> tuple[Listing, Listing]:
     column, notes = _label_column(splits[train], f"{where} {train}")
     labels, classes = _labels(splits[train], column, f"{where} {train}")
     test = next((name for name in tests if _labelled(splits[name], column)), None)
+    test_labels = None
     if test is not None:
         test_labels, test_classes = _labels(splits[test], column, f"{where} {test}")
         classes = same_classes(where, classes, test_classes)
         how = f"as given ({train}, {test})" + (f"; {tests[0]} has no labels" if test != tests[0] else "")
         notes += unused([name for name in tests if name != test and _labelled(splits[name], column)])
-        train_rows, test_rows = torch.arange(len(labels)), torch.arange(len(test_labels))
     elif tests:
         raise InputError(
             f"{where}: test images have labels in column {column!r}; there are none in {' or '.join(tests)}. To have "
             f"a part of {train} split off, save that split alone: save_to_disk(FOLDER) and hf:FOLDER."
         )
     else:
-        check_parts(where, labels, labels, classes)
-        test, test_labels = train, labels
-        test_rows, train_rows = stratified(labels, TEST_PART, options.seed, classes)
-        how = f"stratified 80 / 20 of {train} ({len(labels):,} images), seed {options.seed}"
-    train_labels, test_labels = labels[train_rows], test_labels[test_rows]
-    names, _ = check_parts(where, train_labels, test_labels, classes)
+        test, how = train, f"stratified 80 / 20 of {train} ({len(labels):,} images), seed {options.seed}"
+    found = numbered(where, labels, test_labels, classes, options.seed)
     title_ = f"hf:{title(path)}" if os.path.exists(place(path)) else where
 
     def part(split: str, rows: NDArray[np.int64], labels: Tensor) -> Listing:
@@ -76,14 +71,14 @@ def listings(path: str, options: Options) -> tuple[Listing, Listing]:
         return Listing(
             title_,
             labels,
-            names,
+            found.classes,
             how,
-            notes,
+            (*notes, *found.notes),
             pictures=lambda wanted: _pictures(splits[split], images, rows[wanted], where),
             called=lambda row: f"{split} row {rows[row]}",
         )
 
-    return part(train, train_rows.numpy(), train_labels), part(test, test_rows.numpy(), test_labels)
+    return part(train, found.train_rows, found.train), part(test, found.test_rows, found.test)
 
 
 def load_unlabelled(path: str, options: Options) -> Decoded:
@@ -112,18 +107,17 @@ def whole(path: str) -> Listing:
     split = next(iter(tests), train) or next(iter(splits))
     dataset = splits[split]
     images = _image_column(dataset, f"{where} {split}")
-    labels, names = torch.full((len(dataset),), -1), None
-    if any(kind in ("ClassLabel", *INTEGERS) for kind in _kinds(dataset).values()):
+    labels, classes, notes = unknown_labels(len(dataset))
+    if _label_columns(dataset):
         column, _ = _label_column(dataset, f"{where} {split}")
         if _labelled(dataset, column):
-            labels, names = _labels(dataset, column, f"{where} {split}")
-            check_range(where, labels, names)
+            labels, classes, notes = alone(where, *_labels(dataset, column, f"{where} {split}"))
     return Listing(
         title(path),
         labels,
-        names or tuple(map(str, range(int(labels.max()) + 1))),
+        classes,
         f"all {len(dataset):,} rows of {split}",
-        (),
+        notes,
         pictures=lambda wanted: _pictures(dataset, images, wanted, where),
         called=lambda row: f"{split} row {row}",
     )
@@ -157,18 +151,26 @@ def _image_column(dataset: Any, where: str) -> str:
     return _one(dataset, found, IMAGE_COLUMNS, "images are the column of type Image", where, hint)
 
 
+def _label_columns(dataset: Any) -> list[str]:
+    """The columns that can hold labels: of the first of these kinds of which there are any."""
+    kinds, types = _kinds(dataset), dataset.features.arrow_schema
+    named = [name for name, kind in kinds.items() if kind == "ClassLabel"]
+    integers = [name for name, kind in kinds.items() if kind in INTEGERS]
+    usual = [name for name in LABEL_COLUMNS if name in kinds and is_label_type(types.field(name).type)]
+    return named or [name for name in integers if name in LABEL_COLUMNS] or usual or integers
+
+
 def _label_column(dataset: Any, where: str) -> tuple[str, tuple[str, ...]]:
     """The column of the labels, and a note where it was not the only choice."""
     kinds = _kinds(dataset)
-    named = [name for name, kind in kinds.items() if kind == "ClassLabel"]
-    found = named or [name for name, kind in kinds.items() if kind in INTEGERS]
-    hint = "class_encode_column(NAME) makes one of text."
-    rule = "labels are the column of type ClassLabel, or else of integers"
+    found = _label_columns(dataset)
+    hint = "Of text, rename_column(NAME, 'label') or class_encode_column(NAME) makes one."
+    rule = f"labels are the column of type ClassLabel, or else of integers, or one named {' or '.join(LABEL_COLUMNS)}"
     column = _one(dataset, found, LABEL_COLUMNS, rule, where, hint)
     others = [name for name in found if name != column]
-    if named and others:
+    if kinds[column] == "ClassLabel" and others:
         return column, (f"labels are column {column!r}; {some(others)} would do too",)
-    if not named and column not in LABEL_COLUMNS:
+    if kinds[column] in INTEGERS and column not in LABEL_COLUMNS:
         return column, (f"labels are column {column!r}, the only one of integers",)
     return column, ()
 
@@ -192,27 +194,18 @@ def _values(dataset: Any, column: str) -> pa.ChunkedArray:
 
 
 def _labelled(dataset: Any, column: str) -> bool:
-    """Whether any label is there: -1 and none at all are what the Hub writes into test splits to be labelled."""
+    """Whether any label is there."""
     if column not in dataset.column_names:
         return False
     values = _values(dataset, column)
-    return not len(values) or _kind(dataset.features[column]) not in ("ClassLabel", *INTEGERS) or _any_known(values)
+    return not len(values) or not is_label_type(values.type) or any_known(values)
 
 
-def _any_known(values: pa.ChunkedArray) -> bool:
-    return bool((values.drop_null().to_numpy() != -1).any())
-
-
-def _labels(dataset: Any, column: str, where: str) -> tuple[Tensor, tuple[str, ...] | None]:
-    """int64 labels of all rows and the class names, if the column has them."""
+def _labels(dataset: Any, column: str, where: str) -> tuple[Labels, tuple[str, ...] | None]:
+    """The labels of all rows and the class names, if the column has them."""
     feature = dataset.features[column]
-    if _kind(feature) not in ("ClassLabel", *INTEGERS):
-        raise InputError(f"{where}: labels are integers from 0; column {column!r} holds {_kind(feature)}.")
-    values = _values(dataset, column)
-    if values.null_count:
-        raise InputError(f"{where}: every image has a label; {values.null_count:,} labels are missing.")
     names = tuple(map(str, feature.names)) if _kind(feature) == "ClassLabel" and feature.names else None
-    return integer_labels(values.to_numpy(), len(values), f"{where}, column {column!r}"), names
+    return from_arrow(_values(dataset, column), column, where), names
 
 
 def _pictures(dataset: Any, column: str, wanted: NDArray[np.int64], where: str) -> Iterator[bytes | Path | None]:

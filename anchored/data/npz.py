@@ -16,15 +16,14 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from anchored.data.base import Data, Listing, Options, place, title, unused
-from anchored.data.checks import assemble, check_parts, check_range, integer_labels
+from anchored.data.checks import assemble
 from anchored.data.decode import Decoded, check_memory, fit_arrays
-from anchored.data.splits import stratified
+from anchored.data.labels import Labels, Numbered, alone, from_numpy, numbered, unknown_labels
 from anchored.system.errors import InputError
 
 SPEC = "npz:PATH"
 TRAIN_KEYS = (("x_train", "y_train"), ("train_images", "train_labels"))
 TEST_KEYS = (("x_test", "y_test"), ("test_images", "test_labels"), ("x_val", "y_val"), ("val_images", "val_labels"))
-TEST_PART = 0.2
 BLOCK = 2**23  # bytes of images read at a time
 DAMAGE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 
@@ -32,31 +31,26 @@ DAMAGE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, NotImpl
 def load(path: str, options: Options) -> Data:
     """Train and test from x_train, y_train, x_test, y_test (or train_images, ...; val where there is no test).
 
-    Images: uint8 [N, H, W], [N, H, W, C] or [N, C, H, W] with C of 1 or 3. Labels: integers [N] or [N, 1]. Optional
-    `classes`: the names. Without a test part 20 % of the training images are it. Raises InputError otherwise.
+    Images: uint8 [N, H, W], [N, H, W, C] or [N, C, H, W] with C of 1 or 3. Labels: integers, text or booleans, [N] or
+    [N, 1]. Optional `classes`: the names. Without a test part 20 % of the training images are it. Raises InputError
+    otherwise.
     """
     where = f"npz:{path}"
     with _open(path, where) as file:
-        train_keys, *rest = _keys(file, where)
-        test_keys = rest[0] if rest else None
-        _check_memory(file, [keys[0] for keys in (train_keys, test_keys) if keys], options)
+        keys = _keys(file, where)
+        _check_memory(file, [images for images, _ in keys], options)
         classes = _names(_read(file, "classes", where)) if "classes" in file.files else None
-        notes = _unused(file, (train_keys, *rest))
-        images, labels = _part(file, train_keys, where)
-        if test_keys is None:
-            check_parts(where, labels, labels, classes)
-            test_rows, train_rows = stratified(labels, TEST_PART, options.seed, classes)
-            test_images, test_labels = images[test_rows.numpy()], labels[test_rows]
-            images, labels = images[train_rows.numpy()], labels[train_rows]
-            how = f"stratified 80 / 20 of {train_keys[0]}, seed {options.seed}"
-        else:
-            test_images, test_labels = _part(file, test_keys, where)
-            how = f"as given ({train_keys[0]}, {test_keys[0]})"
-    check_parts(where, labels, test_labels, classes)
-    train = fit_arrays(images, options, name=train_keys[0], others=len(test_labels))
-    test = fit_arrays(test_images, options, name=(test_keys or train_keys)[0], others=len(labels))
-    parts = (train, labels), (test, test_labels)
-    return assemble(f"npz:{title(path)}", where, *parts, classes, split=how, notes=notes)
+        notes = _unused(file, keys)
+        images = [_rgb(_read(file, key, where), f"{where}, {key}") for key, _ in keys]
+        labels = [_labels(file, key[1], len(part), where) for key, part in zip(keys, images, strict=True)]
+    found = _numbered(labels, classes, where, options)
+    if found.made:
+        images = [images[0][found.train_rows], images[0][found.test_rows]]
+    train = fit_arrays(images[0], options, name=keys[0][0], others=len(found.test))
+    test = fit_arrays(images[1], options, name=keys[-1][0], others=len(found.train))
+    parts = (train, found.train), (test, found.test)
+    notes = (*notes, *found.notes)
+    return assemble(f"npz:{title(path)}", where, *parts, found.classes, split=_split(found, keys, options), notes=notes)
 
 
 def load_unlabelled(path: str, options: Options) -> Decoded:
@@ -78,33 +72,32 @@ def listings(path: str, options: Options) -> tuple[Listing, Listing]:
         keys = _keys(file, where)
         notes = _unused(file, keys)
         classes = _names(_read(file, "classes", where)) if "classes" in file.files else None
-        lengths = [_shape(path, key[0], where)[0] for key in keys]
-        labels = [
-            integer_labels(_read(file, key[1], where), n, f"{where}, {key[1]}")
-            for key, n in zip(keys, lengths, strict=True)
-        ]
-    if len(keys) == 1:
-        check_parts(where, labels[0], labels[0], classes)
-        test_rows, train_rows = stratified(labels[0], TEST_PART, options.seed, classes)
-        how = f"stratified 80 / 20 of {keys[0][0]}, seed {options.seed}"
-    else:
-        train_rows, test_rows = (torch.arange(n) for n in lengths)
-        how = f"as given ({keys[0][0]}, {keys[1][0]})"
-    train_labels, test_labels = labels[0][train_rows], labels[-1][test_rows]
-    names, _ = check_parts(where, train_labels, test_labels, classes)
+        labels = [_labels(file, key[1], _shape(path, key[0], where)[0], where) for key in keys]
+    found = _numbered(labels, classes, where, options)
 
     def part(key: str, rows: NDArray[np.int64], labels: torch.Tensor) -> Listing:
         return Listing(
             f"npz:{title(path)}",
             labels,
-            names,
-            how,
-            notes,
+            found.classes,
+            _split(found, keys, options),
+            (*notes, *found.notes),
             pictures=lambda wanted: _images(path, key, where, rows[wanted]),
             called=lambda row: f"{key} image {rows[row]}",
         )
 
-    return part(keys[0][0], train_rows.numpy(), train_labels), part(keys[-1][0], test_rows.numpy(), test_labels)
+    return part(keys[0][0], found.train_rows, found.train), part(keys[-1][0], found.test_rows, found.test)
+
+
+def _numbered(labels: list[Labels], classes: tuple[str, ...] | None, where: str, options: Options) -> Numbered:
+    return numbered(where, labels[0], labels[1] if len(labels) > 1 else None, classes, options.seed)
+
+
+def _split(found: Numbered, keys: list[tuple[str, str]], options: Options) -> str:
+    """How train and test were made, in words."""
+    if found.made:
+        return f"stratified 80 / 20 of {keys[0][0]}, seed {options.seed}"
+    return f"as given ({keys[0][0]}, {keys[1][0]})"
 
 
 def _keys(file: NpzFile, where: str) -> list[tuple[str, str]]:
@@ -209,9 +202,8 @@ def _check_memory(file: NpzFile, keys: list[str], options: Options) -> None:
     check_memory(sum(members[key] for key in keys), options, f"the arrays {' and '.join(keys)}")
 
 
-def _part(file: NpzFile, keys: tuple[str, str], where: str) -> tuple[NDArray[np.uint8], torch.Tensor]:
-    images = _rgb(_read(file, keys[0], where), f"{where}, {keys[0]}")
-    return images, integer_labels(_read(file, keys[1], where), len(images), f"{where}, {keys[1]}")
+def _labels(file: NpzFile, key: str, n: int, where: str) -> Labels:
+    return from_numpy(_read(file, key, where), n, f"{where}, {key}")
 
 
 def _rgb(images: NDArray[np.generic], where: str) -> NDArray[np.uint8]:
@@ -251,18 +243,16 @@ def whole(path: str) -> Listing:
         if keys is None:
             raise InputError(f"{where}: images are in x_test or test_images; found {', '.join(file.files) or 'none'}.")
         count = _shape(path, keys[0], where)[0]
-        labels, names = torch.full((count,), -1), None
+        labels, classes, notes = unknown_labels(count)
         if keys[1] in file.files:
-            labels = integer_labels(_read(file, keys[1], where), count, f"{where}, {keys[1]}")
             names = _names(_read(file, "classes", where)) if "classes" in file.files else None
-            check_range(where, labels, names)
-    classes = names or tuple(map(str, range(int(labels.max()) + 1)))
+            labels, classes, notes = alone(where, _labels(file, keys[1], count, where), names)
     return Listing(
         title(path),
         labels,
         classes,
         f"all {count:,} images of {keys[0]}",
-        (),
+        notes,
         pictures=lambda wanted: _images(path, keys[0], where, wanted),
         called=lambda row: f"{keys[0]} image {row}",
     )

@@ -14,20 +14,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Listing, Options, place, title, unused
-from anchored.data.checks import check_parts, check_range, decoded, integer_labels, same_classes
+from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Data, Listing, Options, pair_title, place, title, unused
+from anchored.data.checks import decoded, same_classes
 from anchored.data.decode import Decoded, decode
-from anchored.data.splits import stratified
+from anchored.data.labels import Labels, alone, from_arrow, is_label_type, joined, numbered, unknown_labels
 from anchored.system.errors import InputError
 
 SPEC = "parquet:PATH"
 IMAGE_COLUMNS = ("image", "img", "images")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "class")
-TEST_PART = 0.2
 BATCH = 256  # rows in memory at a time
 
 
@@ -43,34 +41,29 @@ def listings(path: str, options: Options) -> tuple[Listing, Listing]:
     """Training and test part as `load` has them, not decoded. Raises InputError as it does."""
     where = f"parquet:{path}"
     train_files, test_files, how = find(path)
-    train_labels, classes = _labels(train_files, where)
+    train_labels, names = _labels(train_files, where)
+    test_labels = None
     if test_files:
-        test_labels, test_classes = _labels(test_files, where)
-        classes = same_classes(where, classes, test_classes)
-        train_rows, test_rows = torch.arange(len(train_labels)), torch.arange(len(test_labels))
-        notes = _unused(path, [*train_files, *test_files])
-    else:
-        check_parts(where, train_labels, train_labels, classes)
-        test_files, test_labels = train_files, train_labels
-        test_rows, train_rows = stratified(train_labels, TEST_PART, options.seed, classes)
-        how = f"stratified 80 / 20 of {how}, seed {options.seed}"
-        notes = ()
-    train_labels, test_labels = train_labels[train_rows], test_labels[test_rows]
-    names, _ = check_parts(where, train_labels, test_labels, classes)
-    name = _name(path, train_files, test_files)
+        test_labels, test_names = _labels(test_files, where)
+        names = same_classes(where, names, test_names)
+    found = numbered(where, train_labels, test_labels, names, options.seed)
+    if found.made:
+        test_files, how = train_files, f"stratified 80 / 20 of {how}, seed {options.seed}"
+    notes = () if found.made else _unused(path, [*train_files, *test_files])
+    name = f"parquet:{pair_title(path, train_files[0], test_files[0])}"
 
     def part(files: list[Path], rows: NDArray[np.int64], labels: Tensor) -> Listing:
         return Listing(
             name,
             labels,
-            names,
+            found.classes,
             how,
-            notes,
+            (*notes, *found.notes),
             pictures=lambda wanted: _pictures(files, rows[wanted]),
             called=_namer(files, rows),
         )
 
-    return part(train_files, train_rows.numpy(), train_labels), part(test_files, test_rows.numpy(), test_labels)
+    return part(train_files, found.train_rows, found.train), part(test_files, found.test_rows, found.test)
 
 
 def load_unlabelled(path: str, options: Options) -> Decoded:
@@ -142,28 +135,19 @@ def _count(files: list[Path], root: Path) -> str:
     return ", ".join(names) if len(names) <= 4 else f"{names[0]} to {names[-1]} ({len(names)} files)"
 
 
-def _name(path: str, train: list[Path], test: list[Path]) -> str:
-    """The spec without machine paths: two files are named by both, unless their names say no more than the part."""
-    if os.path.exists(place(path)):
-        return f"parquet:{title(path)}"
-    first, second = title(str(train[0])), title(str(test[0]))
-    return f"parquet:{first}" if first == second else f"parquet:{first},{second}"
-
-
-def _labels(files: list[Path], where: str) -> tuple[Tensor, tuple[str, ...] | None]:
-    """int64 labels of all rows and the class names, if the files state them."""
+def _labels(files: list[Path], where: str) -> tuple[Labels, tuple[str, ...] | None]:
+    """The labels of all rows and the class names, if the files state them."""
     parts, names = [], None
     for file in files:
         with _open(file) as opened:
             column = _column(opened, LABEL_COLUMNS, "label", file)
-            values = opened.read(columns=[column]).column(column)
+            try:
+                values = opened.read(columns=[column]).column(column)
+            except (pa.ArrowException, OSError) as error:
+                raise InputError(f"{file} is damaged: {error}") from error
             names = same_classes(where, names, _class_names(opened, column))
-        if values.null_count:
-            raise InputError(f"{file}: every image has a label; {values.null_count:,} labels are missing.")
-        if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
-            raise InputError(f"{file}: labels are integers from 0; column {column!r} holds {values.type}.")
-        parts.append(integer_labels(values.to_numpy(), len(values), f"{file}, column {column!r}"))
-    return torch.cat(parts), names
+        parts.append((from_arrow(values, column, str(file)), file.name))
+    return joined(parts, where), names
 
 
 def _class_names(file: pq.ParquetFile, column: str) -> tuple[str, ...] | None:
@@ -204,15 +188,14 @@ def _pictures(files: list[Path], wanted: NDArray[np.int64]) -> Iterator[bytes | 
         with _open(file) as opened:
             column = _column(opened, IMAGE_COLUMNS, "image", file)
             kind = opened.schema_arrow.field(column).type
-            encoded = pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0
-            if not (encoded or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+            if not _is_picture(kind):
                 raise InputError(f"{file}: images are struct<bytes, path> or binary; column {column!r} is {kind}.")
             try:
                 for batch in opened.iter_batches(BATCH, columns=[column]):
                     stop = start + len(batch)
                     here = wanted[np.searchsorted(wanted, start) : np.searchsorted(wanted, stop)] - start
                     values = batch.column(0).take(pa.array(here))
-                    yield from (pc.struct_field(values, "bytes") if encoded else values).to_pylist()
+                    yield from (pc.struct_field(values, "bytes") if _encoded(kind) else values).to_pylist()
                     start = stop
             except (pa.ArrowException, OSError) as error:
                 raise InputError(f"{file} is damaged: {error}") from error
@@ -230,7 +213,21 @@ def _column(file: pq.ParquetFile, names: tuple[str, ...], what: str, path: Path)
     for name in names:
         if name in found:
             return name
-    raise InputError(f"{path}: the {what} column is named {' or '.join(names)}; the columns are {', '.join(found)}.")
+    fits = is_label_type if what == "label" else _is_picture
+    near = [column for column in found if column not in LABEL_COLUMNS and fits(file.schema_arrow.field(column).type)]
+    hint = f" Is it {' or '.join(near[:3])}? Rename it to {names[0]}." if near else ""
+    raise InputError(
+        f"{path}: the {what} column is named {' or '.join(names)}; the columns are {', '.join(found)}.{hint}"
+    )
+
+
+def _is_picture(kind: pa.DataType) -> bool:
+    return _encoded(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+
+def _encoded(kind: pa.DataType) -> bool:
+    """Whether a column of this type is Hugging Face's struct of the bytes of pictures."""
+    return pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0
 
 
 def whole(path: str) -> Listing:
@@ -242,12 +239,10 @@ def whole(path: str) -> Listing:
     train_files, test_files, _ = find(path)
     files = test_files or train_files
     count = sum(_rows(files))
-    labels, names = torch.full((count,), -1), None
+    labels, classes, notes = unknown_labels(count)
     if any(column in pq.read_schema(file).names for file in files for column in LABEL_COLUMNS):
-        labels, names = _labels(files, where)
-        check_range(where, labels, names)
-    classes = names or tuple(map(str, range(int(labels.max()) + 1)))
+        labels, classes, notes = alone(where, *_labels(files, where))
     name = title(str(files[0]) if len(files) == 1 else path.split(",")[-1])
     how = f"all {count:,} rows of {', '.join(file.name for file in files[:4])}"
     called = _namer(files, np.arange(count))
-    return Listing(name, labels, classes, how, (), pictures=lambda wanted: _pictures(files, wanted), called=called)
+    return Listing(name, labels, classes, how, notes, pictures=lambda wanted: _pictures(files, wanted), called=called)

@@ -1,4 +1,4 @@
-"""Images decoded as they are asked for: data sets larger than memory, from class folders."""
+"""Images decoded as they are asked for: data sets larger than memory, of image files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Streamed:
     def of(cls, listing: Listing, options: Options, *, lenient: bool = False) -> Streamed:
         """The pictures of a listing. Raises InputError where they are not files, or without a size."""
         if listing.files is None:
-            raise InputError(f"only images in class folders can be streamed (folder:PATH); got {listing.name}.")
+            raise InputError(f"only images in files can be streamed (folder:PATH, csv:FILE); got {listing.name}.")
         if options.size is None:
             raise InputError("streamed images need a size; pass --image-size.")
         paths = [os.fsencode(str(path)) for path in listing.pictures(np.arange(len(listing)))]

@@ -12,15 +12,17 @@ import torch
 from numpy.typing import NDArray
 
 import anchored.data as sources
-from anchored.data import folder, hf, npz, parquet
+from anchored.data import csv, folder, hf, npz, parquet
 from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Listing, Options, place, title
 from anchored.data.checks import check_range, integer_labels, some
 from anchored.data.decode import Source, decode
 from anchored.system.errors import InputError
 
+LISTED = {"parquet": parquet.whole, "npz": npz.whole, "hf": hf.whole, "csv": csv.whole}
+
 
 def whole(spec: str, *, root: str | None = None) -> Listing:
-    """Every image of the test set `spec` (folder:PATH, parquet:PATH, npz:PATH, or a data set by name).
+    """Every image of the test set `spec` (folder:, parquet:, npz: or hf:PATH, csv:FILE, or a data set by name).
 
     Where a folder or file has a test part (test/, val/, x_test), that part; of a data set by name its test part. A
     single class is enough, and images in no class folder are allowed: then there are no classes and labels are -1.
@@ -29,12 +31,8 @@ def whole(spec: str, *, root: str | None = None) -> Listing:
     kind, _, path = spec.partition(":")
     if kind == "folder" and path:
         return folder_listing(place(path), spec)
-    if kind == "parquet" and path:
-        return parquet.whole(path)
-    if kind == "npz" and path:
-        return npz.whole(path)
-    if kind == "hf" and path:
-        return hf.whole(path)
+    if kind in LISTED and path:
+        return LISTED[kind](path)
     if spec == "photos":
         raise InputError("photos are crops for images of one size and no data source; they go to --anomalies.")
     return sources.listing(spec, part="test", root=root)

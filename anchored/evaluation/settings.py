@@ -30,7 +30,8 @@ from anchored.evaluation.rows import Cell
 from anchored.system.errors import InputError, unknown
 
 PARTS = ("test", "all")
-SETS = ("folder:PATH", "parquet:PATH", "npz:PATH")
+SETS = ("folder:PATH", "parquet:PATH", "npz:PATH", "hf:PATH", "csv:FILE")
+KINDS = tuple(written.partition(":")[0] for written in SETS)
 OFFICIAL = ("c", "c-bar")
 SUITE_NAMES = {
     "c": corruptions.suite("c"),
@@ -81,9 +82,7 @@ class Assessment:
         for benchmark in self.on:
             kind, _, path = benchmark.partition(":")
             known = [*corruptions.SUITES, *corruptions.NAMES, *named.SHIFTS]
-            if not (
-                benchmark == "clean" or benchmark in known or (kind in (*OFFICIAL, "folder", "parquet", "npz") and path)
-            ):
+            if not (benchmark == "clean" or benchmark in known or (kind in (*OFFICIAL, *KINDS) and path)):
                 raise unknown("benchmark", benchmark, ["clean", *known, "c:PATH", "c-bar:PATH", *SETS])
 
 
@@ -138,7 +137,9 @@ def test_sets(settings: Assessment, clean: Listing, candidates: Sequence[Candida
         what: str, listing: Listing, mapping: Mapping[str, Sequence[str]] | None = None, numbered: bool = False
     ) -> Target:
         if not listing.classes:
-            raise InputError(f"{what}: its images are in no class folders, so they have no labels.")
+            raise InputError(
+                f"{what}: its images have no labels: they are in no class folders, or have no column of labels."
+            )
         return target(what, listing.classes, models, given={**(mapping or {}), **given}, numbered=numbered)
 
     found: list[TestSet] = []
@@ -148,7 +149,7 @@ def test_sets(settings: Assessment, clean: Listing, candidates: Sequence[Candida
         if benchmark in named.SHIFTS:
             there = named.shift(benchmark, settings.root)
             add(benchmark, "shift", there.listing, mapping=there.mapping, numbered=there.numbered)
-        elif kind in ("folder", "parquet", "npz"):
+        elif kind in KINDS and path:
             listing = whole(benchmark, root=settings.root)
             add(listing.name, "shift", listing)
         elif kind in OFFICIAL and path:
