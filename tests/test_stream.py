@@ -141,6 +141,22 @@ def test_the_mean_reference_is_decoded_once(folder: Path, tmp_path: Path, monkey
     torch.testing.assert_close(load_file(tmp_path / "run" / MEAN)["mean"], whole.mean)
 
 
+def test_validation_takes_the_mean_reference_that_was_decoded_once(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoding = ReferenceSet.mean.fget  # type: ignore[attr-defined]
+
+    def mean(references: ReferenceSet) -> torch.Tensor:
+        assert references._mean is not None, "every image of the set would be decoded for it"
+        return decoding(references)
+
+    monkeypatch.setattr(ReferenceSet, "mean", property(mean))
+    given = stream(folder, epochs=2, val_fraction=0.25)
+    lines: list[dict[str, Any]] = []
+    trained(tmp_path / "run", given, validation=prepare(given).first.validation, record=lines.append, workers=0)
+    assert all("validation_nll" in line for line in lines) and len(lines) == 2
+
+
 def test_sigterm_to_the_whole_group_saves_and_leaves_no_worker(folder: Path, tmp_path: Path) -> None:
     command = [
         sys.executable,

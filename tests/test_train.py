@@ -21,15 +21,14 @@ from anchored.arms.recipe import FIELDS
 from anchored.arms.recipe_choice import recipe
 from anchored.cli import WRITING, main
 from anchored.comparison.inputs import prepare
-from anchored.comparison.plan import activations
 from anchored.comparison.settings import Comparison, comparison
 from anchored.data.base import Data, ImageSet
-from anchored.method.core import anchor
 from anchored.runs import run as runs
 from anchored.runs.build import build
 from anchored.system.errors import InputError, Stopped, TrainingError
 from anchored.training import checkpoints as checkpoints_module
 from anchored.training import loop as train_module
+from anchored.training import setup
 from anchored.training.checkpoints import Checkpoints
 from anchored.training.loop import train
 from anchored.training.order import Order
@@ -41,7 +40,7 @@ CPU = torch.device("cpu")
 def settings(model: str = "tiny_model:tiny", *, epochs: int = 2, **changed: Any) -> Comparison:
     fields = {name: changed.pop(name) for name in list(changed) if name not in FIELDS or name == "schedule"}
     made = recipe("cpu_quick", epochs=epochs, **{"batch_size": 64, **changed})
-    return comparison("digits", model, made, methods=("masking",), anomalies=(), on=("clean",), **fields)
+    return comparison("digits", model, made, **{"methods": ("masking",), "anomalies": (), "on": ("clean",), **fields})
 
 
 def trained(folder: Path, given: Comparison, **how: Any) -> nn.Module:
@@ -213,7 +212,7 @@ def test_a_gradient_that_is_not_finite_stops_before_the_step(tmp_path: Path, mon
 
 def scaled_by(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=scale)
-    monkeypatch.setattr(train_module, "grad_scaler", lambda *given: scaler)
+    monkeypatch.setattr(setup, "grad_scaler", lambda *given: scaler)
 
 
 def test_a_scale_too_large_for_float16_skips_steps_until_it_fits(
@@ -243,7 +242,7 @@ def test_a_gradient_that_is_not_finite_at_any_scale_stops_before_the_step(
         next(net.parameters()).register_hook(lambda gradient: gradient + math.inf)
         return net
 
-    monkeypatch.setattr(train_module, "placed", lambda net, device: broken(net))
+    monkeypatch.setattr(setup, "placed", lambda net, device: broken(net))
     with pytest.raises(TrainingError, match="the norm of the gradient is inf at step 2 "):  # scales 4, 2, 1
         trained(tmp_path, settings(precision="float16"))
 
@@ -291,27 +290,6 @@ def test_train_writes_a_run_that_predicts_and_replays_from_its_flags(tmp_path: P
     assert any("labels moved to another class" in note for note in run.info["notes"])
     main(["train", "--config", str(tmp_path / "a" / "flags.yaml"), "--out", str(tmp_path / "b")])
     assert (tmp_path / "a" / "model.safetensors").read_bytes() == (tmp_path / "b" / "model.safetensors").read_bytes()
-
-
-def test_plan_prints_steps_and_days_and_trains_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    main(["train", "--model", "resnet9", "--epochs", "10", "--plan", "--images-per-second", "0.1"])
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "10 an epoch, 100 in 10 epochs" in printed
-    assert "1.56 days on one device, 0.10 on 16" in printed  # 1347 x 10 / 0.1 s
-    assert "activations 0.05 GiB on one device" in printed and "(bfloat16)" in printed
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_activations_are_what_autograd_keeps_of_an_image() -> None:
-    net = nn.Sequential(nn.Flatten(), nn.Linear(48, 10), nn.ReLU(), nn.Linear(10, 3))
-    of_an_image = 4 * (48 + 10 + 3) + 8  # the input, what ReLU gives, log-probabilities, the label
-    assert activations(net, 4, 3, "float32") == of_an_image
-    half = activations(net, 4, 3, "bfloat16")
-    assert 0.4 * of_an_image < half < of_an_image
-    assert activations(anchor(net, init="fresh", example=torch.rand(2, 3, 4, 4)), 4, 3, "float32") == of_an_image + 192
 
 
 @pytest.mark.parametrize(

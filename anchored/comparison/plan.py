@@ -15,19 +15,22 @@ from anchored.comparison.settings import Comparison
 from anchored.method.core import Anchored, anchored_loss
 from anchored.method.stem import logits_of
 from anchored.runs.build import build
+from anchored.system.devices import arithmetic
 from anchored.system.errors import InputError
 from anchored.system.rng import generator
+from anchored.training.order import order_of
 
 GPUS = 16  # of the paper's ImageNet runs
 GIB = 2**30
+CPU = torch.device("cpu")
 
 
 def plan(settings: Comparison, *, images_per_second: float | None = None, strict: bool = False) -> None:
     """Print what training the run would take: steps, parameters, memory, and the time at a given speed.
 
     images_per_second: of one device. Memory: weights, gradients, optimiser state and average, in float32, and what is
-    kept of a batch for the backward pass, on one device and on each of 16. Raises InputError as `prepare` does, and for
-    a speed of 0 or less.
+    kept of a batch for the backward pass, on one device and on each of 16, measured on the CPU in an arithmetic that it
+    has. Raises InputError as `prepare` does, and for a speed of 0 or less.
     """
     if images_per_second is not None and images_per_second <= 0:
         raise InputError(f"images-per-second is above 0; got {images_per_second}.")
@@ -40,18 +43,18 @@ def plan(settings: Comparison, *, images_per_second: float | None = None, strict
     net = build(config, classes, size)
     parameters = sum(parameter.numel() for parameter in net.parameters())
     copies = 2 + {"sgd": 1, "adamw": 2}[recipe.optimiser] + (recipe.ema_decay is not None)
-    batch = min(recipe.batch_size, n)
-    steps = n // batch * recipe.epochs
+    order = order_of(config, n)
     fixed = copies * 4 * parameters / GIB
-    kept = activations(net, size, classes, config.precision) * batch / recipe.accumulate / GIB
+    measured, said = measurable(config.precision)
+    kept = activations(net, size, classes, measured) * order.batch / recipe.accumulate / GIB
     rows = {
         "run": config.run,
         "model": f"{config.model}, {parameters:,} parameters",
         "images": f"{n:,} of {size} px",
-        "batch": f"{batch:,} in {recipe.accumulate} part(s)",
-        "steps": f"{n // batch:,} an epoch, {steps:,} in {recipe.epochs} epochs",
+        "batch": f"{order.batch:,} in {recipe.accumulate} part(s)",
+        "steps": f"{order.steps:,} an epoch, {order.steps * recipe.epochs:,} in {recipe.epochs} epochs",
         "memory": f"{fixed:.2f} GiB for weights, gradients and optimiser; images {_images(prepared)}",
-        "activations": f"{kept:.2f} GiB on one device, {kept / GPUS:.2f} on each of {GPUS} ({config.precision})",
+        "activations": f"{kept:.2f} GiB on one device, {kept / GPUS:.2f} on each of {GPUS} ({said})",
     }
     if images_per_second is not None:
         days = n * recipe.epochs / images_per_second / 86400
@@ -60,6 +63,19 @@ def plan(settings: Comparison, *, images_per_second: float | None = None, strict
     for name, value in rows.items():
         table.add_row(name, value)
     Console().print(table)
+
+
+def measurable(precision: str) -> tuple[str, str]:
+    """(the arithmetic in which this CPU measures activations of `precision`, what to say of it).
+
+    float16 is emulated on nearly all CPUs, bfloat16 on many, at a tenth of the speed. Of either are kept as many bytes.
+    """
+    measured = precision if precision == "float32" else arithmetic(CPU, "bfloat16")
+    if measured == precision:
+        return measured, precision
+    if measured == "bfloat16":
+        return measured, f"measured in bfloat16; {precision} keeps as much"
+    return measured, f"measured in float32, as this CPU has no bfloat16; {precision} keeps 0.5 to 0.6 of it"
 
 
 def activations(net: nn.Module, size: int, classes: int, precision: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
+from torch import nn
 
 from anchored.arms.run_config import RunConfig
 from anchored.comparison.folder import claim
@@ -23,7 +23,9 @@ from anchored.system.progress import Work
 from anchored.training.checkpoints import Checkpoints
 from anchored.training.distributed import Team
 from anchored.training.loop import MEAN, goodness, settle_mean, train
+from anchored.training.order import passes
 from anchored.training.recorders import recording
+from anchored.training.state import State
 
 TRAINING_COST = 3.0  # a training pass of an image costs about three forward passes
 
@@ -52,8 +54,7 @@ def train_run(
         work.skip(cost(config, inputs))
         return
     work.skip(cost(config, inputs) * _epochs_done(folder) / config.recipe.epochs)
-    train_set = inputs.data.train
-    notes: list[str] = []
+    state, notes = State(), list[str]()
 
     def say(note: str) -> None:
         notes.append(note)
@@ -72,19 +73,32 @@ def train_run(
             keep=keep,
             workers=workers,
             team=team,
+            state=state,
             tick=lambda amount, note: work.advance(TRAINING_COST * amount, note),
             say=say,
             record=record,
         )
-    if team is not None and not team.main:
-        return
-    history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    chosen = history[-1]
+    if team is None or team.main:
+        _save(config, inputs, folder, net, state, notes, team or Team(device))
+
+
+def _save(
+    config: RunConfig,
+    inputs: Inputs,
+    folder: Path,
+    net: nn.Module,
+    state: State,
+    notes: list[str],
+    team: Team,
+) -> None:
+    """Write the trained run, with what it was trained on and what that took, and remove its checkpoints."""
+    chosen = state.history[-1]
     if config.select != "last":
-        chosen = max(history, key=lambda line: (goodness(config.select, line), -line["epoch"]))
+        chosen = max(state.history, key=lambda line: (goodness(config.select, line), -line["epoch"]))
+    train_set = inputs.data.train
     references = reference_set(config, train_set, inputs.preprocess)
     if references is not None and (folder / MEAN).exists():
-        settle_mean(references, folder, Team(device) if team is None else team)
+        settle_mean(references, folder, team)
     threshold = anomaly_threshold(net, references, inputs.preprocess, validation=inputs.validation, train=train_set)
     runs.save(
         folder,
@@ -102,6 +116,9 @@ def train_run(
         epoch=chosen["epoch"],
         weights="raw" if config.recipe.ema_decay is None else "ema",
         validation={name: value for name, value in chosen.items() if name.startswith("validation_")},
+        arithmetic=state.arithmetic,
+        seconds=None if state.seconds is None else round(state.seconds, 3),
+        forward_passes=passes(config, len(train_set)),
         notes=[*inputs.notes, *notes],
     )
     (folder / MEAN).unlink(missing_ok=True)

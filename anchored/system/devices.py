@@ -30,13 +30,18 @@ def placed(net: nn.Module, device: torch.device) -> nn.Module:
     return net
 
 
+def arithmetic(device: torch.device, precision: str) -> str:
+    """What `autocast` computes in on this device: "bfloat16", "float16" or "float32".
+
+    precision: as asked for; bfloat16 where the device has none of its own is float32.
+    """
+    return "float32" if precision == "bfloat16" and not has_bfloat16(device) else precision
+
+
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
     """float16 autocast, or bfloat16 where the device computes in it, where asked for; else float32 as it stands."""
-    if precision == "float16":
-        return torch.autocast(device.type, dtype=torch.float16)
-    if precision == "bfloat16" and has_bfloat16(device):
-        return torch.autocast(device.type, dtype=torch.bfloat16)
-    return nullcontext()
+    used = arithmetic(device, precision)
+    return nullcontext() if used == "float32" else torch.autocast(device.type, dtype=getattr(torch, used))
 
 
 def grad_scaler(device: torch.device, precision: str) -> torch.amp.GradScaler:

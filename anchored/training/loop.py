@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,27 +19,27 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from anchored.arms.run_config import RunConfig
-from anchored.data.base import Data, Images, ImageSet
+from anchored.data.base import Data, Images
 from anchored.data.stream import Streamed
 from anchored.method.batchnorm import recalibrate
 from anchored.method.references import Anchoring, ReferenceSet
-from anchored.runs.build import build, predictor, reference_set
-from anchored.system.devices import autocast, grad_scaler, placed
+from anchored.runs.build import predictor
+from anchored.system.devices import arithmetic, autocast
 from anchored.system.errors import InputError, Stopped, TrainingError
 from anchored.system.files import write_atomic, write_text
 from anchored.system.preprocess import Preprocess
 from anchored.system.rng import generator
 from anchored.system.signals import Termination
 from anchored.training import optimisers
-from anchored.training.checkpoints import Checkpoints
 from anchored.training.distributed import Team
-from anchored.training.feed import Feed
-from anchored.training.log import Log, Meter
-from anchored.training.order import Order
-from anchored.training.step import NotFinite, Step
+from anchored.training.feed import Batch, Feed
+from anchored.training.setup import Setup, set_up
+from anchored.training.state import State
+from anchored.training.step import Done, NotFinite
 from anchored.training.validation import validate
 
 MEAN = "reference_mean.safetensors"
+Say = Callable[[str], None]
 
 
 def train(
@@ -57,8 +55,9 @@ def train(
     keep: int = 2,
     workers: int = 2,
     team: Team | None = None,
+    state: State | None = None,
     tick: Callable[[float, str], None] = lambda amount, note: None,
-    say: Callable[[str], None] = lambda note: None,
+    say: Say = lambda note: None,
     record: Callable[[dict[str, Any]], None] = lambda line: None,
 ) -> nn.Module:
     """Train one run, or go on with it from its newest checkpoint; the trained network, on `device`, in eval mode.
@@ -66,139 +65,148 @@ def train(
     With an average of the weights (recipe.ema_decay) that average is returned, with config.select = "top1" or "nll" the
     network of the epoch that was best by it on `validation`. `folder/checkpoints` gets a checkpoint after every epoch,
     every `checkpoint_every` seconds and on SIGTERM; the last `keep` stay. Writes `folder/metrics.jsonl` (a line an
-    epoch) and `folder/log.jsonl` (starts, steps, checkpoints). team: the processes that train together. `tick(images,
-    note)` hears of progress, `say` of what a user should know, `record` of every epoch's metrics. Raises TrainingError,
-    with the step and the images of the batch, when the loss is not finite, and Stopped on SIGTERM.
+    epoch) and `folder/log.jsonl` (starts, steps, checkpoints). team: the processes that train together. state: a new
+    one, to look at afterwards. `tick(images, note)` hears of progress, `say` of what a user should know, `record` of
+    every epoch's metrics. Raises TrainingError, with the step and the images of the batch, when the loss is not finite,
+    and Stopped on SIGTERM.
     """
-    team = team or Team(device)
-    device, recipe = team.device, config.recipe
-    images = data.train
-    if isinstance(images, ImageSet):
-        images = ImageSet(images.images.to(device), images.labels.to(device))
-    assert isinstance(images, (ImageSet, Streamed))
-    batch, parts = min(recipe.batch_size, len(images)), recipe.accumulate
-    team.check(batch, parts)
-    order = Order(len(images), batch, config.seed, recipe.repeats)
-    steps = order.steps
-    references = reference_set(config, images, preprocess)
-    anchoring = None
-    if config.anchored:
-        anchoring = Anchoring(config.alpha, config.seed, references, config.reference_source, config.schedule)
-    feed = Feed(images, config, preprocess, len(data.classes), order, team, anchoring, workers)
-    net = placed(team.synchronised(build(config, len(data.classes), preprocess.size)), device)
-    optimiser = optimisers.optimiser(net, recipe)
-    average = optimisers.averaged(net, recipe)
-    judged = net if average is None else average.module
-    # Without a validation split nobody predicts, and the mean of the references costs a pass over the data.
-    predict = None if validation is None else predictor(judged, references)
-    log, checkpoints = Log(folder / "log.jsonl", quiet=not team.main), Checkpoints(folder / "checkpoints", keep)
-
-    start, history, meter, best = 0, [], Meter(), -math.inf
-    team.wait()
-    if isinstance(images, Streamed) and references is not None and validation is not None:
-        settle_mean(references, folder, team)
-    state, damaged = checkpoints.newest(device)
-    for note in damaged:
-        say(note)
-    if state is not None:
-        net.load_state_dict(state["net"])
-        optimiser.load_state_dict(state["optimiser"])
-        if average is not None:
-            average.load_state_dict(state["average"])
-        start, history, best = state["step"], state["history"], state["best"]
-        meter = Meter(**state["meter"])
-        feed.failures.update(dict.fromkeys(state.get("failures", ())))
-    log.write("start" if state is None else "resume", step=start)
-    forward: Any = team.forward(compiled(net) if compile else net)
-    optimisers.train_mode(net)
-    take = Step(net, forward, optimiser, config, feed, anchoring, team, grad_scaler(device, config.precision))
-    if state is not None and state.get("scaler"):
-        take.scaler.load_state_dict(state["scaler"])
-    saved = epoch_started = time.monotonic()
-    epoch_start = start
-
-    def failed(what: str, step: int, taken: Tensor) -> TrainingError:
-        shown = taken.tolist()
-        log.write("failed", step=step, images=shown)
-        last = f"The last good checkpoint is {checkpoints.last}." if checkpoints.last else "There is no checkpoint yet."
-        return TrainingError(
-            f"{config.run}: {what} at step {step} (epoch {step // steps}, learning rate "
-            f"{recipe.lr_at((step + 0.5) / steps):.3g}); training images {shown[:8]}... of that batch, all of them in "
-            f"{log.path}. {last} A smaller --lr usually helps."
-        )
-
+    state, team = state or State(), team or Team(device)
+    run = set_up(config, data, preprocess, folder, team, validation, compile=compile, keep=keep, workers=workers)
+    resume(run, state, say)
     # Closed at once when something stops the loop, so that workers end before the message.
-    with Termination() as termination, closing(feed.batches(start, recipe.epochs * steps)) as batches:
-        for step in range(start, recipe.epochs * steps):
-            epoch, position = divmod(step, steps)
-            rate = recipe.lr_at((step + 0.5) / steps)  # at the middle of the step, so that none has a rate of 0
-            optimisers.set_lr(optimiser, rate)
-            try:
-                done = take(step, batches, termination.asked)
-            except NotFinite as error:
-                raise failed(str(error), step, error.images) from error
-            optimisers.average(average, net, recipe, step, step / steps)
-
-            meter.add(done.loss, done.masked, done.right, batch)
-            log.step(step, steps)
-            speed = batch * (step + 1 - epoch_start) / (time.monotonic() - epoch_started)
+    with Termination() as termination, closing(run.feed.batches(state.step, run.steps)) as batches:
+        while state.step < run.steps:
+            done = take_step(run, state, batches, termination.asked)
             if team.main:
-                note = f"{config.run} epoch {epoch + 1}/{recipe.epochs} {meter} {speed:,.0f} images/s"
-                tick(batch, note)
-            last = position == steps - 1
-            improved = False
+                tick(run.order.batch, described(run, state))
+            last, improved = state.step % run.order.steps == 0, False
             if last:
-                history.append({"epoch": epoch + 1, "step": step + 1, "lr": rate})
-                history[-1] |= meter.summary() | {"images_per_second": round(speed, 1)}
-                if validation is not None and predict is not None:
-                    try:
-                        measured = validate(predict, validation, preprocess, device, team)
-                    except InputError as error:
-                        raise failed(f"validation fails ({error})", step, done.images) from error
-                    history[-1] |= {f"validation_{name}": value for name, value in measured.items()}
-                    if config.select != "last":
-                        good = goodness(config.select, history[-1])
-                        improved, best = good > best, max(best, good)
+                improved = end_epoch(run, state, done)
                 if team.main:
-                    record(history[-1])
-                meter, epoch_started, epoch_start = Meter(), time.monotonic(), step + 1
-            if team.main and (last or done.stopping or time.monotonic() - saved > checkpoint_every):
-                state = {
-                    "step": step + 1,
-                    "net": net.state_dict(),
-                    "average": None if average is None else average.state_dict(),
-                    "optimiser": optimiser.state_dict(),
-                    "scaler": take.scaler.state_dict(),
-                    "history": history,
-                    "meter": asdict(meter),
-                    "best": best,
-                    "failures": list(feed.failures),
-                }
-                if not all(bool(value.isfinite().all()) for value in net.parameters()):
-                    raise failed("weights are NaN or infinite after the update", step, done.images)
-                if improved:
-                    checkpoints.save_best({"step": step + 1, "judged": judged.state_dict()})
-                checkpoints.save(state)
-                log.write("checkpoint", step=step + 1)
-                saved = time.monotonic()
-                write_text(folder / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in history))
+                    record(state.history[-1])
+            if team.main and (last or done.stopping or time.monotonic() - state.saved > checkpoint_every):
+                checkpoint(run, state, done, improved)
             if done.stopping:
                 team.wait()
-                raise Stopped(f"{config.run}: stopped by SIGTERM after step {step + 1}, which is saved.")
+                raise Stopped(f"{config.run}: stopped by SIGTERM after step {state.step}, which is saved.")
+    net = finish(run, say)
+    state.add_time()
+    return net
 
-    if (unreadable := team.gathered(list(feed.failures))) and team.main:
+
+def resume(run: Setup, state: State, say: Say) -> None:
+    """Go on from the newest checkpoint that can be read, or begin; says what a user should know of it."""
+    run.team.wait()
+    if run.validation is not None:  # else nobody predicts, and the mean of the references costs a pass over the data
+        settle_streamed_mean(run)
+    saved, damaged = run.checkpoints.newest(run.team.device)
+    for note in damaged:
+        say(note)
+    if saved is not None:
+        run.load_state_dict(saved)
+        state.load_state_dict(saved)
+    run.log.write("start" if saved is None else "resume", step=state.step)
+    if state.step < run.steps:
+        state.computes_in(arithmetic(run.team.device, run.config.precision))
+    if len(state.stretches) > 1:
+        stretches = ", ".join(f"{name} from step {step}" for step, name in state.stretches)
+        note = f"{run.config.run} is computed in more than one arithmetic: {stretches} (every device has float32)"
+        run.log.write("arithmetic", step=state.step, note=note)
+        if run.team.main:
+            say(note)
+    state.begin()
+
+
+def take_step(run: Setup, state: State, batches: Iterator[Batch], asked: bool) -> Done:
+    """The next optimisation step, at its learning rate, counted in `state`. Raises TrainingError."""
+    step, steps = state.step, run.order.steps
+    optimisers.set_lr(run.optimiser, run.lr(step))
+    try:
+        done = run.take(step, batches, asked)
+    except NotFinite as error:
+        raise failed(run, step, str(error), error.images) from error
+    optimisers.average(run.average, run.net, run.config.recipe, step, step / steps)
+    state.count(done, run.order.batch)
+    run.log.step(step, steps)
+    return done
+
+
+def described(run: Setup, state: State) -> str:
+    """The step just taken, for a progress bar."""
+    epoch = (state.step - 1) // run.order.steps + 1
+    images = run.order.batch * state.speed()
+    return f"{run.config.run} epoch {epoch}/{run.config.recipe.epochs} {state.meter} {images:,.0f} images/s"
+
+
+def end_epoch(run: Setup, state: State, done: Done) -> bool:
+    """Validate, and add the epoch's metrics to the history; whether it is the best so far. Raises TrainingError."""
+    step, select = state.step - 1, run.config.select
+    line: dict[str, Any] = {"epoch": state.step // run.order.steps, "step": state.step, "lr": run.lr(step)}
+    line |= state.meter.summary() | {"images_per_second": round(run.order.batch * state.speed(), 1)}
+    if run.validation is not None:
+        predict = predictor(run.judged, run.references)
+        try:
+            measured = validate(predict, run.validation, run.preprocess, run.team.device, run.team)
+        except InputError as error:
+            raise failed(run, step, f"validation fails ({error})", done.images) from error
+        line |= {f"validation_{name}": value for name, value in measured.items()}
+    state.history.append(line)
+    state.next_epoch()
+    if run.validation is None or select == "last":
+        return False
+    improved = (good := goodness(select, line)) > state.best
+    state.best = max(state.best, good)
+    return improved
+
+
+def checkpoint(run: Setup, state: State, done: Done, improved: bool) -> None:
+    """Write a checkpoint, and the metrics so far. Raises TrainingError where weights are not finite."""
+    if not all(bool(value.isfinite().all()) for value in run.net.parameters()):
+        raise failed(run, state.step - 1, "weights are NaN or infinite after the update", done.images)
+    if improved:
+        run.checkpoints.save_best({"step": state.step, "judged": run.judged.state_dict()})
+    state.add_time()
+    run.checkpoints.save(run.state_dict() | state.state_dict())
+    run.log.write("checkpoint", step=state.step)
+    state.saved = time.monotonic()
+    write_text(run.folder / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in state.history))
+
+
+def failed(run: Setup, step: int, what: str, taken: Tensor) -> TrainingError:
+    """What ends the run at `step`, with the images (int64 [B]) of its batch; they are logged."""
+    shown = taken.tolist()
+    run.log.write("failed", step=step, images=shown)
+    last = run.checkpoints.last
+    kept = f"The last good checkpoint is {last}." if last else "There is no checkpoint yet."
+    return TrainingError(
+        f"{run.config.run}: {what} at step {step} (epoch {step // run.order.steps}, learning rate {run.lr(step):.3g}); "
+        f"training images {shown[:8]}... of that batch, all of them in {run.log.path}. {kept} A smaller --lr usually "
+        "helps."
+    )
+
+
+def finish(run: Setup, say: Say) -> nn.Module:
+    """The network to be returned, once all steps are taken: the one of the epoch asked for, its batch norm settled."""
+    config, team = run.config, run.team
+    if (unreadable := team.gathered(list(run.feed.failures))) and team.main:
         named = ", ".join(unreadable[:3])
         say(f"unreadable training images, the next one taken instead: {len(unreadable):,}: {named}")
-    if isinstance(images, Streamed) and references is not None:
-        settle_mean(references, folder, team)
+    settle_streamed_mean(run)
     team.wait()
     if config.select != "last":
-        judged.load_state_dict(checkpoints.best(device)["judged"])
+        run.judged.load_state_dict(run.checkpoints.best(team.device)["judged"])
     if config.recalibrate_bn:
-        chosen = torch.randperm(len(images), generator=generator(config.seed, "recalibrate"))[: config.recalibrate_bn]
-        with autocast(device, config.precision):
-            recalibrate(judged, unmasked(judged, feed, chosen.split(batch), anchoring))
-    return judged.eval()
+        chosen = torch.randperm(len(run.images), generator=generator(config.seed, "recalibrate"))
+        batches = chosen[: config.recalibrate_bn].split(run.order.batch)
+        with autocast(team.device, config.precision):
+            recalibrate(run.judged, unmasked(run.judged, run.feed, batches, run.anchoring))
+    return run.judged.eval()
+
+
+def settle_streamed_mean(run: Setup) -> None:
+    """`settle_mean` of the references where they are streamed; those in memory have theirs at once."""
+    if isinstance(run.images, Streamed) and run.references is not None:
+        settle_mean(run.references, run.folder, run.team)
 
 
 def settle_mean(references: ReferenceSet, folder: Path, team: Team) -> None:
@@ -216,12 +224,6 @@ def settle_mean(references: ReferenceSet, folder: Path, team: Team) -> None:
 def goodness(metric: str, line: dict[str, Any]) -> float:
     """How good an epoch is by a validation metric: larger is better."""
     return float(line[f"validation_{metric}"]) * (-1 if metric == "nll" else 1)
-
-
-def compiled(net: nn.Module) -> nn.Module:
-    """torch.compile of a network, typed as what it is."""
-    result: Any = torch.compile(net)
-    return result
 
 
 def unmasked(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from anchored.arms.run_config import RunConfig
 from anchored.augment import repeated
 from anchored.system.rng import generator
 
@@ -49,3 +50,17 @@ class Order:
         here = slice(position * self.batch, (position + 1) * self.batch)
         index, repeat = (whole[here].chunk(world)[rank].chunk(parts) for whole in self._whole)
         return [Part(*pair) for pair in zip(index, repeat, strict=True)]
+
+
+def order_of(config: RunConfig, images: int) -> Order:
+    """The order of a run on so many training images; fewer than a batch are one batch."""
+    return Order(images, min(config.recipe.batch_size, images), config.seed, config.recipe.repeats)
+
+
+def passes(config: RunConfig, images: int) -> float:
+    """Forward passes of the network per training image, in all training steps of a run on so many `images`.
+
+    Somewhat fewer than the epochs where the last images of an epoch fill no batch.
+    """
+    order = order_of(config, images)
+    return config.recipe.epochs * order.steps * order.batch / images
