@@ -13,10 +13,10 @@ from PIL import Image
 
 from anchored.cli import main
 from anchored.data.base import Options
-from anchored.data.test_listings import whole
+from anchored.data.listings import whole_listing
 from anchored.evaluation.cell_images import streamed
-from anchored.evaluation.evaluated_models import is_run
 from anchored.evaluation.rows import Cell, read_rows
+from anchored.evaluation.run_folders import is_run
 from anchored.evaluation.scores import read_scores, score
 from anchored.method.protocols import direct
 from anchored.system.errors import InputError
@@ -152,7 +152,7 @@ def test_another_evaluation_in_the_folder_is_refused(
 def test_unreadable_images_are_left_out_and_counted(tmp_path: Path) -> None:
     root = class_folders(tmp_path / "data", {"blue": 6, "green": 6, "red": 6}, side=16)
     (root / "green" / "001.png").write_bytes(b"no image")
-    listing = whole(f"folder:{root}")
+    listing = whole_listing(f"folder:{root}")
     rows = torch.arange(len(listing))
     cell = streamed(Cell("set"), listing, listing.labels, rows, Options(16))
     for size in (4, 7, 100):

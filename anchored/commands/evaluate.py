@@ -71,9 +71,8 @@ def parser() -> Parser:
 
 def run(flags: Namespace, command: str) -> None:
     """Run `anchored evaluate`."""
-    from anchored.comparison.evaluate import assess
-    from anchored.evaluation.evaluated_models import Input
-    from anchored.evaluation.settings import Assessment
+    from anchored.comparison.evaluate import evaluate_models
+    from anchored.evaluation.settings import EvaluationSettings, ModelInput
     from anchored.system.devices import device
 
     severities, limit = flags.severities or [1, 2, 3, 4, 5], flags.limit
@@ -84,6 +83,6 @@ def run(flags: Namespace, command: str) -> None:
     if flags.k is not None and flags.protocol == "one_random":
         warnings.warn("--k has no effect without --protocol k_random or transduction", stacklevel=2)
     values["k"] = K if flags.k is None else flags.k
-    given = Input(flags.image_size, as_tuple(flags.mean), as_tuple(flags.std))
-    settings = Assessment(severities=tuple(severities), limit=limit, input=given, **values)
-    assess(settings, out=Path(flags.out), device=device(flags.device), command=command)
+    given = ModelInput(flags.image_size, as_tuple(flags.mean), as_tuple(flags.std))
+    settings = EvaluationSettings(severities=tuple(severities), limit=limit, input=given, **values)
+    evaluate_models(settings, out=Path(flags.out), device=device(flags.device), command=command)
