@@ -26,7 +26,11 @@ def parser() -> Parser:
     )
     p.add_argument("--config", action="config", help="a YAML file of these flags")
     add = p.group("models")
-    add("models", nargs="+", help="folders of runs, fold:RUN, timm:NAME, torchvision:NAME or package.module:callable")
+    add(
+        "models",
+        nargs="+",
+        help="runs (folders, or user/name on the Hub), fold:RUN, timm:NAME, torchvision:NAME, package.module:callable",
+    )
     add("--weights", nargs="+", default=["default"], help="of library models, one or one each: default, none or a PATH")
     add("--protocol", default="one_random", help="of anchored runs: one_random, k_random or transduction")
     add("--k", type=int, help="references of k_random, candidates of transduction (10)")
@@ -36,7 +40,10 @@ def parser() -> Parser:
     add("--std", nargs=3, type=float, help="of the input, for models without their own (1 1 1)")
     add("--baseline", help="the model that mean corruption errors and differences are relative to, or alexnet")
     add = p.group("test sets")
-    add("--data", help="the data whose test part is `clean`: cifar10, parquet:PATH, folder:PATH ... (the runs' own)")
+    add(
+        "--data",
+        help="the data whose test part is `clean`: cifar10, parquet:PATH, folder:PATH ... (what runs were trained on)",
+    )
     add("--part", default="test", help="test, or all images of --data, for data that nothing was trained on")
     add("--root", help="folder of downloaded data sets ($ANCHORED_DATA, else ~/.cache/anchored)")
     add(

@@ -45,9 +45,10 @@ def own_data(folders: Mapping[str, Path]) -> Located:
     for run, source in known:
         located = locate(source)
         if located is None:
-            kind = str(source["data"]).partition(":")[0]
+            kind, _, given = str(source["data"]).partition(":")
             who = "the run" if len(folders) == 1 else f"the run {run.run}"
-            raise InputError(f"{who} was trained on {kind}:{source['path']}, which is not there; pass --data.")
+            where = f"{kind}:{source.get('path') or given}"
+            raise InputError(f"{who} was trained on {where}, which is not there; pass --data.")
         found.append(located)
     if len({run.name for run in told} - {None}) > 1 or not all(same_data(found[0].data, each.data) for each in found):
         raise InputError(
