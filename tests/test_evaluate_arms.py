@@ -94,6 +94,22 @@ def test_comparisons_of_one_name_are_told_apart_by_the_folders_above(data: str, 
     assert set(arms(rows).values()) == {"masking-uniform, p/same", "masking-uniform, q/same"}
 
 
+def test_runs_of_the_hub_are_told_apart_by_their_names(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    for user in ("one", "two"):
+        repository = tmp_path / "hub" / f"models--{user}--net"
+        saved_run(repository / "snapshots" / "abc", model="resnet9")
+        (repository / "refs").mkdir()
+        (repository / "refs" / "main").write_text("abc")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    rows = rows_of(["one/net", "two/net"], data, tmp_path / "out")
+    assert arms(rows) == {"one-net": "masking-uniform, one/net", "two-net": "masking-uniform, two/net"}
+
+
 def test_a_folded_run_is_an_arm_of_its_own(data: str, tmp_path: Path) -> None:
     run = trained(tmp_path / "x", "masking", 0)
     rows = rows_of([run, f"fold:{run}"], data, tmp_path / "out")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from anchored.evaluation.evaluated_models import EvaluatedModel
+from anchored.evaluation.run_folders import FOLD
 
 # Columns that differ within an arm, or that its name stands for: they tell no two arms apart.
 WITHIN_AN_ARM = {"arm", "method", "masked_target", "seed", "epoch", "arithmetic", "parameters", "forward_passes"}
@@ -66,8 +67,11 @@ def _arm(model: EvaluatedModel) -> Hashable:
 
 
 def _origin(model: EvaluatedModel) -> Path:
-    """The folder of the comparison that a run is of, or its own."""
+    """The folder of the comparison that a run is of, or its own; of one from the Hub user/name."""
     assert model.folder is not None
+    given = Path(model.spec.removeprefix(FOLD))
+    if not given.exists():  # in the Hub's cache a folder has a number for a name
+        return given
     folder = model.folder.resolve()
     comparison = folder.parent.parent
     return comparison if folder.parent.name == "runs" and (comparison / "config.json").is_file() else folder
