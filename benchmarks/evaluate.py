@@ -29,11 +29,13 @@ from torch import nn
 from anchored import data as sources
 from anchored.corruptions import corrupt, readers
 from anchored.data.base import ImageSet, Options
-from anchored.data.class_maps import target
-from anchored.data.test_listings import array_listing, held, rows_of, whole
+from anchored.data.class_maps import scored_classes
+from anchored.data.listings import array_listing, decode_rows, limited_rows, whole_listing
+from anchored.evaluation.benchmarks import Benchmark
 from anchored.evaluation.cell_images import CORRUPTION_SEED
+from anchored.evaluation.planned_cells import plan_cells
 from anchored.evaluation.scores import evaluate, write_scores
-from anchored.evaluation.settings import Assessment, TestSet, planned
+from anchored.evaluation.settings import EvaluationSettings
 from anchored.method.protocols import direct
 from anchored.models import resnet18
 from anchored.system.preprocess import Preprocess
@@ -57,10 +59,11 @@ def stored(folder: Path, images: ImageSet, names: Sequence[str]) -> None:
         np.save(folder / f"{name}.npy", np.concatenate(done))
 
 
-def run(net: nn.Module, one: TestSet, on: Sequence[str], out: Path) -> float:
+def run(net: nn.Module, benchmark: Benchmark, on: Sequence[str], out: Path) -> float:
     """Seconds to evaluate every corrupted cell and write its scores."""
     start = clock()
-    for each in planned(Assessment(models=("resnet18",), on=tuple(on)), [one], 32, "bilinear", 1.0):
+    settings = EvaluationSettings(models=("resnet18",), on=tuple(on))
+    for each in plan_cells(settings, [benchmark], 32, "bilinear", 1.0):
         if each.cell.kind == "shift":
             scores = evaluate({"m": direct(net)}, each.make(), PREPROCESS, device=torch.device("cpu"))
             write_scores(out / f"{each.cell.name}.parquet", scores["m"])
@@ -81,7 +84,7 @@ def speed(images: ImageSet, turns: int, names: Sequence[str]) -> None:
     net = resnet18(10).eval().to(memory_format=torch.channels_last)
     classes = [str(number) for number in range(10)]
     listing = array_listing("images", images.images.numpy(), images.labels.numpy(), classes)
-    chosen = target("images", classes, {"m": classes})
+    chosen = scored_classes("images", classes, {"m": classes})
     batches = [PREPROCESS(part) for part in images.images.split(BATCH)]
     cells = len(names) * len(SEVERITIES)
     ratios: dict[str, list[float]] = {"disk": [], "made": []}
@@ -89,8 +92,8 @@ def speed(images: ImageSet, turns: int, names: Sequence[str]) -> None:
         folder = Path(name) / "c"
         folder.mkdir()
         stored(folder, images, names)
-        disk = TestSet("c", "shift", listing, chosen, readers.read_archive(folder))
-        made = TestSet("clean", "id", listing, chosen)
+        disk = Benchmark("c", "shift", listing, chosen, readers.read_archive(folder))
+        made = Benchmark("clean", "id", listing, chosen)
         bare(net, batches, 1)
         for _ in range(turns):
             base = bare(net, batches, cells)
@@ -118,10 +121,11 @@ def peak(n: int) -> None:
             folder.mkdir(parents=True)
             for number in range(n // 10):
                 os.link(Path(name) / "one.jpg", folder / f"{number:06}.jpg")
-        listing = whole(f"folder:{name}/set")
-        chosen = target("set", listing.classes, {"m": listing.classes})
+        listing = whole_listing(f"folder:{name}/set")
+        chosen = scored_classes("set", listing.classes, {"m": listing.classes})
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        for each in planned(Assessment(models=("m",)), [TestSet("set", "shift", listing, chosen)], 32, "bilinear", 1.0):
+        benchmark = Benchmark("set", "shift", listing, chosen)
+        for each in plan_cells(EvaluationSettings(models=("m",)), [benchmark], 32, "bilinear", 1.0):
             evaluate({"m": direct(net)}, each.make(), PREPROCESS, device=torch.device("cpu"))
         after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak memory, folder of {n:,} images: {after:.0f} MiB ({after - before:.0f} MiB above the start)")
@@ -146,7 +150,7 @@ def main() -> None:
         clock = time.process_time
     names = NAMES[: arguments.corruptions]
     each = -(-arguments.n // (len(names) * len(SEVERITIES)))
-    images, _, _ = held(listing, rows_of(listing, each, listing.labels), Options(32))
+    images, _ = decode_rows(listing, limited_rows(listing, each, listing.labels), Options(32))
     speed(images, arguments.turns, names)
     for n in (5_000, 20_000):
         subprocess.run([sys.executable, __file__, "--peak", str(n)], check=True)

@@ -9,7 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from anchored.data.class_maps import imagenet_classes, match, read_mapping, restricted, target
+from anchored.data.class_maps import (
+    imagenet_classes,
+    matching_outputs,
+    read_class_mapping,
+    restricted,
+    scored_classes,
+)
 from anchored.method.protocols import Prediction, direct
 from anchored.system.errors import InputError
 
@@ -18,39 +24,41 @@ MODEL = ("Fire truck", "n02102040", "n01440764 tench, Tinca tinca", "crane", "cr
 
 def test_names_wordnet_ids_and_synonyms_find_their_class() -> None:
     names = ("fire-truck", "n02102040 English springer", "n01440764", "Tinca Tinca", "sea lion", "crane", "nothing")
-    assert match(names, MODEL) == ((0,), (1,), (2,), (2,), (5,), (), ())
-    assert match(("english springer",), MODEL) == ((1,),)  # a model of bare ids is known by WordNet's names too
+    assert matching_outputs(names, MODEL) == ((0,), (1,), (2,), (2,), (5,), (), ())
+    assert matching_outputs(("english springer",), MODEL) == (
+        (1,),
+    )  # a model of bare ids is known by WordNet's names too
     classes = imagenet_classes()
-    assert len(classes) == 1000 and match(("n02129604", "tiger shark"), classes) == ((292,), (3,))
+    assert len(classes) == 1000 and matching_outputs(("n02129604", "tiger shark"), classes) == ((292,), (3,))
 
 
 def test_numbers_are_positions_only_where_they_have_to_be() -> None:
-    assert match(("10", "2", "0"), tuple("abcdefghijk"), numbered=True) == ((10,), (2,), (0,))
-    assert match(("0", "1", "2"), ("b", "a", "c")) == ((0,), (1,), (2,))
-    assert match(("0", "1"), ("b", "a", "c")) == ((), ())
-    assert match(("1", "0"), ("0", "1")) == ((1,), (0,))
+    assert matching_outputs(("10", "2", "0"), tuple("abcdefghijk"), numbered=True) == ((10,), (2,), (0,))
+    assert matching_outputs(("0", "1", "2"), ("b", "a", "c")) == ((0,), (1,), (2,))
+    assert matching_outputs(("0", "1"), ("b", "a", "c")) == ((), ())
+    assert matching_outputs(("1", "0"), ("0", "1")) == ((1,), (0,))
 
 
 def test_a_file_says_which_are_which(tmp_path: Path) -> None:
     (tmp_path / "map.csv").write_text("truck,Fire truck\ntruck,5\nfish,n01440764\ncat,\n")
     (tmp_path / "map.json").write_text(json.dumps({"truck": ["Fire truck", 5], "fish": "n01440764", "cat": None}))
     for name in ("map.csv", "map.json"):
-        given = read_mapping(tmp_path / name)
-        assert match(("truck", "fish", "cat"), MODEL, given=given) == ((0, 5), (2,), ())
+        given = read_class_mapping(tmp_path / name)
+        assert matching_outputs(("truck", "fish", "cat"), MODEL, given=given) == ((0, 5), (2,), ())
     with pytest.raises(InputError, match=r"unknown class .of 'truck' in the mapping file. 'ship'"):
-        match(("truck",), MODEL, given={"truck": ["ship"]})
+        matching_outputs(("truck",), MODEL, given={"truck": ["ship"]})
     (tmp_path / "bad.json").write_text("[1]")
     with pytest.raises(InputError, match="--classes"):
-        read_mapping(tmp_path / "bad.json")
+        read_class_mapping(tmp_path / "bad.json")
 
 
-def test_the_target_is_what_all_models_share() -> None:
-    found = target("set", ("a", "b", "c", "d"), {"one": ("d", "c", "b", "a"), "two": ("x", "a", "b", "d")})
-    assert found.names == ("a", "b", "d") and found.columns == {"one": ((3,), (2,), (0,)), "two": ((1,), (2,), (3,))}
+def test_the_scored_classes_are_what_all_models_share() -> None:
+    found = scored_classes("set", ("a", "b", "c", "d"), {"one": ("d", "c", "b", "a"), "two": ("x", "a", "b", "d")})
+    assert found.names == ("a", "b", "d") and found.outputs == {"one": ((3,), (2,), (0,)), "two": ((1,), (2,), (3,))}
     assert found.note is not None and "1 of 4: c" in found.note
-    assert found.labels(torch.tensor([3, 2, 0, 1]), 4).tolist() == [2, -1, 0, 1]
+    assert found.relabelled(torch.tensor([3, 2, 0, 1]), 4).tolist() == [2, -1, 0, 1]
     with pytest.raises(InputError, match="at least 2 of its classes"):
-        target("set", ("a", "z"), {"one": ("a", "b")})
+        scored_classes("set", ("a", "z"), {"one": ("a", "b")})
 
 
 def test_restricted_logits_are_those_of_the_classes() -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from anchored import data as sources
 from anchored.data import hf
-from anchored.data.test_listings import whole
+from anchored.data.listings import whole_listing
 from anchored.system.errors import InputError
 
 NAMES = ("cat", "dog", "eel")
@@ -68,7 +68,7 @@ def test_saved_splits_are_read_in_order(build, save):
     (png,) = listing.pictures(np.array([4]))
     assert png == encoded(picture(304)) and listing.called(4) == "test row 4"  # stored bytes, not decoded
     assert listing.labels.tolist() == [seed % 3 for seed in range(300, 309)]
-    shift = whole(spec)
+    shift = whole_listing(spec)
     assert shift.name == "pets" and shift.classes == NAMES and shift.split == "all 9 rows of test"
     assert list(shift.pictures(np.array([4]))) == [png] and torch.equal(shift.labels, listing.labels)
 

@@ -13,10 +13,10 @@ from PIL import Image
 
 from anchored.cli import main
 from anchored.data.base import Options
-from anchored.data.test_listings import whole
+from anchored.data.listings import whole_listing
 from anchored.evaluation.cell_images import streamed
-from anchored.evaluation.evaluated_models import is_run
 from anchored.evaluation.rows import Cell, read_rows
+from anchored.evaluation.run_folders import is_run
 from anchored.evaluation.scores import read_scores, score
 from anchored.method.protocols import direct
 from anchored.system.errors import InputError
@@ -152,10 +152,10 @@ def test_another_evaluation_in_the_folder_is_refused(
 def test_unreadable_images_are_left_out_and_counted(tmp_path: Path) -> None:
     root = class_folders(tmp_path / "data", {"blue": 6, "green": 6, "red": 6}, side=16)
     (root / "green" / "001.png").write_bytes(b"no image")
-    listing = whole(f"folder:{root}")
+    listing = whole_listing(f"folder:{root}")
     rows = torch.arange(len(listing))
     cell = streamed(Cell("set"), listing, listing.labels, rows, Options(16))
-    for size in (4, 7, 100):
+    for size in (1, 4, 7, 100):  # with 1, nothing of a part can be read
         parts = list(cell.parts(size))
         positions = torch.cat([part for part, _ in parts])
         assert max(len(part) for part, _ in parts) <= size
@@ -166,6 +166,8 @@ def test_unreadable_images_are_left_out_and_counted(tmp_path: Path) -> None:
                 np.testing.assert_array_equal(image.numpy(), expected)
     with pytest.raises(InputError, match=r"001\.png is not a readable image"):
         list(streamed(Cell("set"), listing, listing.labels, rows, Options(16, strict=True)).parts(5))
+    assert len(cell.take(torch.tensor([7]))) == 0
+    np.testing.assert_array_equal(cell.take(torch.tensor([8, 7, 0])), cell.take(torch.tensor([8, 0])))
     out = tmp_path / "out"
     command = [
         "evaluate",
@@ -183,6 +185,14 @@ def test_unreadable_images_are_left_out_and_counted(tmp_path: Path) -> None:
     assert {row.n for row in read_rows(out / "rows.jsonl")} == {17}
     notes = json.loads((out / "config.json").read_text())["data"]["notes"]
     assert any("unreadable images, left out: 1: green/001.png" in note for note in notes)
+
+
+def test_a_set_of_which_nothing_can_be_read(data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = class_folders(tmp_path / "broken", {"red": 2, "green": 2}, side=16)
+    for file in broken.rglob("*.png"):
+        file.write_bytes(b"no image")
+    model = ["tiny_model:colour", "--data", data, *QUICK, "--on", f"folder:{broken}"]
+    refused(model, "broken: none of the 4 images is readable", capsys, tmp_path)
 
 
 def test_what_is_a_run(tmp_path: Path) -> None:

@@ -114,6 +114,19 @@ def test_a_shift_is_scored_in_the_classes_it_shares(data: str, tmp_path: Path) -
     assert any("shift" in note and "left out: 1 of 3: green" in note for note in notes)
 
 
+def test_a_shift_saved_by_datasets(data: str, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    names = ["green", "red", "violet"]
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=names)})
+    images = [Image.fromarray(tile(name, seed)) for name in ("green", "red") for seed in range(4)]
+    saved = datasets.Dataset.from_dict({"image": images, "label": [0] * 4 + [1] * 4}, features=features)
+    saved.save_to_disk(tmp_path / "saved")
+    flags = ["--data", data, "--on", f"hf:{tmp_path / 'saved'}", *QUICK]
+    main(["evaluate", "tiny_model:colour", *flags, "--out", str(tmp_path / "out")])
+    (row,) = by_metric(tmp_path / "out", "saved", "top1")
+    assert row.n == 8
+
+
 def test_stored_corruptions_are_the_generated_ones_and_missing_ones_are_named(data: str, tmp_path: Path) -> None:
     images = np.stack([tile(name, seed) for name in ("blue", "green", "red") for seed in range(10)])
     labels = np.repeat([0, 1, 2], 10)

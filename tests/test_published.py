@@ -18,7 +18,7 @@ import torch
 from images import class_folders, encoded, picture
 from PIL import Image
 
-from anchored.data import published as named
+from anchored.data import published
 from anchored.data.base import Options
 from anchored.evaluation.cell_images import streamed
 from anchored.evaluation.rows import Cell
@@ -54,7 +54,7 @@ def cifar(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder / "cifar10.1_v6_data.npy", np.random.default_rng(0).integers(0, 256, (2000, 32, 32, 3), dtype=np.uint8)
     )
     np.save(folder / "cifar10.1_v6_labels.npy", np.arange(2000) % 10)
-    monkeypatch.setattr(named, "CIFAR_10_1_LABELS", md5(folder / "cifar10.1_v6_labels.npy"))
+    monkeypatch.setattr(published, "CIFAR_10_1_LABELS", md5(folder / "cifar10.1_v6_labels.npy"))
 
 
 def test_cifar_10_1_from_its_place_and_from_the_network(
@@ -62,16 +62,16 @@ def test_cifar_10_1_from_its_place_and_from_the_network(
 ) -> None:
     url, served = server
     cifar(served, monkeypatch)
-    monkeypatch.setattr(named, "CIFAR_10_1", url)
+    monkeypatch.setattr(published, "CIFAR_10_1", url)
     for _ in range(2):  # downloaded, then found
-        listing = named.shift("cifar10.1", str(tmp_path / "root")).listing
+        listing = published.shift("cifar10.1", str(tmp_path / "root")).listing
         assert len(listing) == 2000 and listing.classes[1] == "automobile" and listing.labels[:3].tolist() == [0, 1, 2]
         first = next(iter(listing.pictures(np.array([5]))))
         np.testing.assert_array_equal(first, np.load(served / "cifar10.1_v6_data.npy")[5])
         (served / "gone").mkdir(exist_ok=True)
     np.save(tmp_path / "root" / "cifar10.1_v6_labels.npy", np.zeros(2000, np.int64))
     with pytest.raises(InputError, match="is not the published file"):
-        named.shift("cifar10.1", str(tmp_path / "root"))
+        published.shift("cifar10.1", str(tmp_path / "root"))
 
 
 def test_a_download_with_another_checksum_is_refused(
@@ -79,10 +79,10 @@ def test_a_download_with_another_checksum_is_refused(
 ) -> None:
     url, served = server
     cifar(served, monkeypatch)
-    monkeypatch.setattr(named, "CIFAR_10_1", url)
+    monkeypatch.setattr(published, "CIFAR_10_1", url)
     np.save(served / "cifar10.1_v6_labels.npy", np.zeros(2000, np.int64))
     with pytest.raises(InputError, match=r"Downloading .* failed"):
-        named.shift("cifar10.1", str(tmp_path / "root"))
+        published.shift("cifar10.1", str(tmp_path / "root"))
 
 
 def test_textures_are_downloaded_through_torchvision(
@@ -99,11 +99,11 @@ def test_textures_are_downloaded_through_torchvision(
             archive.addfile(info, io.BytesIO(content))
     monkeypatch.setattr(DTD, "_URL", f"{url}dtd.tar.gz")
     monkeypatch.setattr(DTD, "_MD5", md5(served / "dtd.tar.gz"))
-    listing = named.anomalies("textures", str(tmp_path / "root"))
+    listing = published.anomalies("textures", str(tmp_path / "root"))
     assert len(listing) == 2 and listing.classes == ("banded", "dotted")
     monkeypatch.setattr(DTD, "_MD5", "0" * 32)
     with pytest.raises(InputError, match=r"Downloading .* failed.*Put it at"):
-        named.anomalies("textures", str(tmp_path / "other"))
+        published.anomalies("textures", str(tmp_path / "other"))
 
 
 def test_svhn_from_its_mat_file(server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,29 +115,29 @@ def test_svhn_from_its_mat_file(server: tuple[str, Path], tmp_path: Path, monkey
     savemat(served / "test_32x32.mat", {"X": images, "y": np.array([[10], [1], [2], [3], [4], [5], [9]])})
     entry = [f"{url}test_32x32.mat", "test_32x32.mat", md5(served / "test_32x32.mat")]
     monkeypatch.setitem(SVHN.split_list, "test", entry)
-    listing = named.anomalies("svhn", str(tmp_path / "root"))
+    listing = published.anomalies("svhn", str(tmp_path / "root"))
     assert listing.labels.tolist() == [0, 1, 2, 3, 4, 5, 9] and len(listing.classes) == 10
     np.testing.assert_array_equal(next(iter(listing.pictures(np.array([3])))), images[..., 3])
     (tmp_path / "root" / "svhn" / "test_32x32.mat").write_bytes(b"no matrix")
     with pytest.raises(InputError, match=r"is not SVHN's test_32x32\.mat"):
-        named.anomalies("svhn", str(tmp_path / "root"))
+        published.anomalies("svhn", str(tmp_path / "root"))
 
 
 @pytest.mark.parametrize("name", ["textures", "svhn", "places365", "isun", "ninco"])
 def test_without_a_network_it_says_where_to_put_the_files(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(named, "reachable", lambda url: False)
+    monkeypatch.setattr(published, "reachable", lambda url: False)
     with pytest.raises(InputError) as raised:
-        named.anomalies(name, str(tmp_path))
-    assert f"Put it at {tmp_path / named.ANOMALIES[name][0]}" in str(raised.value)
-    class_folders(tmp_path / named.ANOMALIES["isun"][0], {"a": 2})
-    assert len(named.anomalies("isun", str(tmp_path))) == 2
+        published.anomalies(name, str(tmp_path))
+    assert f"Put it at {tmp_path / published.ANOMALIES[name][0]}" in str(raised.value)
+    class_folders(tmp_path / published.ANOMALIES["isun"][0], {"a": 2})
+    assert len(published.anomalies("isun", str(tmp_path))) == 2
 
 
 def test_imagenet_v2_folders_are_numbers_of_classes(tmp_path: Path) -> None:
     class_folders(tmp_path / "imagenetv2-matched-frequency-format-val", {"10": 1, "2": 1, "0": 1})
-    found = named.shift("imagenet-v2", str(tmp_path))
+    found = published.shift("imagenet-v2", str(tmp_path))
     assert found.numbered and found.listing.classes == ("0", "10", "2")
 
 
@@ -153,7 +153,7 @@ def test_objectnet_has_its_border_cut_and_its_own_table_of_classes(tmp_path: Pat
     labels = {"air_freshener": "Air freshener", "banana": "Banana"}
     (root / "mappings" / "folder_to_objectnet_label.json").write_text(json.dumps(labels))
     (root / "mappings" / "objectnet_to_imagenet_1k.json").write_text(json.dumps({"Banana": "banana; lemon"}))
-    found = named.shift("objectnet", str(tmp_path))
+    found = published.shift("objectnet", str(tmp_path))
     assert found.mapping == {"air_freshener": [], "banana": ["banana", "lemon"]}
     cell = streamed(Cell("o"), found.listing, found.listing.labels, torch.arange(2), Options(16))
     assert cell.take(torch.tensor([0, 1])).sum() == 0  # nothing of the red border is left

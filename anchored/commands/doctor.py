@@ -12,7 +12,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from anchored.data.cifar import ARCHIVES
 from anchored.data.decode import machine_memory
-from anchored.data.published import ANOMALIES, SHIFTS, root_of
+from anchored.data.published import ANOMALIES, SHIFTS, data_root
 from anchored.runs.run import versions
 from anchored.system.devices import has_bfloat16
 
@@ -58,7 +58,7 @@ def doctor(root: str | None = None) -> None:
         label = torch.cuda.get_device_name(device) if device.type == "cuda" else "processor"
         arithmetic = "bfloat16" if has_bfloat16(device) else "float32 (no bfloat16 arithmetic)"
         _line(name, f"{label}; trains in {arithmetic}")
-    place = root_of(root)
+    place = data_root(root)
     _line("data", f"{place}: {', '.join(_found(place)) or 'nothing yet'}")
     _line("disk", f"{shutil.disk_usage(Path.cwd()).free / 2**30:.1f} GiB free in this folder")
 

@@ -26,7 +26,11 @@ def parser() -> Parser:
     )
     p.add_argument("--config", action="config", help="a YAML file of these flags")
     add = p.group("models")
-    add("models", nargs="+", help="folders of runs, fold:RUN, timm:NAME, torchvision:NAME or package.module:callable")
+    add(
+        "models",
+        nargs="+",
+        help="runs (folders, or user/name on the Hub), fold:RUN, timm:NAME, torchvision:NAME, package.module:callable",
+    )
     add("--weights", nargs="+", default=["default"], help="of library models, one or one each: default, none or a PATH")
     add("--protocol", default="one_random", help="of anchored runs: one_random, k_random or transduction")
     add("--k", type=int, help="references of k_random, candidates of transduction (10)")
@@ -36,7 +40,10 @@ def parser() -> Parser:
     add("--std", nargs=3, type=float, help="of the input, for models without their own (1 1 1)")
     add("--baseline", help="the model that mean corruption errors and differences are relative to, or alexnet")
     add = p.group("test sets")
-    add("--data", help="the data whose test part is `clean`: cifar10, folder:PATH, csv:FILE ... (the runs' own)")
+    add(
+        "--data",
+        help="the data whose test part is `clean`: cifar10, folder:PATH, csv:FILE ... (what runs were trained on)",
+    )
     add("--part", default="test", help="test, or all images of --data, for data that nothing was trained on")
     add("--root", help="folder of downloaded data sets ($ANCHORED_DATA, else ~/.cache/anchored)")
     add(
@@ -71,9 +78,8 @@ def parser() -> Parser:
 
 def run(flags: Namespace, command: str) -> None:
     """Run `anchored evaluate`."""
-    from anchored.comparison.evaluate import assess
-    from anchored.evaluation.evaluated_models import Input
-    from anchored.evaluation.settings import Assessment
+    from anchored.comparison.evaluate import evaluate_models
+    from anchored.evaluation.settings import EvaluationSettings, ModelInput
     from anchored.system.devices import device
 
     severities, limit = flags.severities or [1, 2, 3, 4, 5], flags.limit
@@ -84,6 +90,6 @@ def run(flags: Namespace, command: str) -> None:
     if flags.k is not None and flags.protocol == "one_random":
         warnings.warn("--k has no effect without --protocol k_random or transduction", stacklevel=2)
     values["k"] = K if flags.k is None else flags.k
-    given = Input(flags.image_size, as_tuple(flags.mean), as_tuple(flags.std))
-    settings = Assessment(severities=tuple(severities), limit=limit, input=given, **values)
-    assess(settings, out=Path(flags.out), device=device(flags.device), command=command)
+    given = ModelInput(flags.image_size, as_tuple(flags.mean), as_tuple(flags.std))
+    settings = EvaluationSettings(severities=tuple(severities), limit=limit, input=given, **values)
+    evaluate_models(settings, out=Path(flags.out), device=device(flags.device), command=command)

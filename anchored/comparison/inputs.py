@@ -22,6 +22,7 @@ from anchored.comparison import preflight
 from anchored.comparison.settings import Comparison
 from anchored.data.base import Data, Images, ImageSet, Options
 from anchored.data.noise import relabelled
+from anchored.data.recorded import source_of
 from anchored.data.stream import Streamed
 from anchored.models.by_name import create
 from anchored.models.libraries import Model
@@ -36,14 +37,18 @@ STATISTICS = 10_000  # streamed images that mean and deviation are taken from, f
 
 @dataclass(frozen=True)
 class Inputs:
-    """What one arm is trained on and how its images are prepared. hash: of its settings, images and network."""
+    """What one arm is trained on and how its images are prepared.
+
+    source: where the data lies (`data.recorded.source_of`). hash: of settings, images and network.
+    """
 
     data: Data
     validation: Images | None
     preprocess: Preprocess
     label_noise: float
     notes: tuple[str, ...]
-    hash: str = ""
+    source: Mapping[str, str | None]
+    hash: str
 
 
 @dataclass(frozen=True)
@@ -109,8 +114,9 @@ def prepare(
         model = _network(arm, own, preprocess, nets)
         notes += model.notes
         digest = _hash(_identity(arm), own, model.net)
+        source = source_of(settings.data, settings.root, arm.data.labels)
         notes += [*preflight.other_model(arm), *preflight.few_steps(arm, settings.seeds, len(own.train))]
-        inputs[arm.name] = Inputs(own, part.validation, preprocess, part.label_noise, (), digest)
+        inputs[arm.name] = Inputs(own, part.validation, preprocess, part.label_noise, (), source, digest)
     notes += preflight.few_images(settings, len(data.test))
     notes += [
         note for arm in settings.arms for note in preflight.mirrored(arm.config.recipe.augmentation, data.classes)

@@ -110,6 +110,7 @@ def _save(
         train_set,
         anomaly=threshold,
         data=inputs.data.name,
+        source=inputs.source,
         train_size=len(train_set),
         split=inputs.data.split,
         label_noise=inputs.label_noise,

@@ -18,17 +18,19 @@ from anchored.data.checks import some
 from anchored.method.protocols import Predict, Prediction
 from anchored.system.errors import InputError, unknown
 
+TIERS = WHOLE_NAME, WORDNET_ID, SYNONYMS = range(3)  # what a class is found by, in the order tried
+AMBIGUOUS = -1
 WNID = re.compile(r"(?<![a-z0-9])n\d{8}(?!\d)")
-Columns = tuple[tuple[int, ...], ...]  # per class of a test set, the model's outputs that stand for it
+ClassOutputs = tuple[tuple[int, ...], ...]  # per class of a test set, the model's outputs that stand for it
 
 
-def match(
+def matching_outputs(
     names: Sequence[str],
     classes: Sequence[str],
     *,
     given: Mapping[str, Sequence[str]] | None = None,
     numbered: bool = False,
-) -> Columns:
+) -> ClassOutputs:
     """For each of `names`, the positions among `classes` (the model's) that stand for it; none where nothing does.
 
     A class is found by its whole name, else by its WordNet id, else by one of its synonyms (parts between commas),
@@ -39,34 +41,34 @@ def match(
     """
     if tuple(names) == tuple(classes):
         return tuple((position,) for position in range(len(names)))
-    tables = [_table(classes, tier) for tier in range(3)]
+    tables = [_positions_by_key(classes, tier) for tier in TIERS]
 
-    def find(name: str) -> tuple[int, ...]:
-        for tier, table in enumerate(tables):
+    def by_name(name: str) -> tuple[int, ...]:
+        for tier, table in zip(TIERS, tables, strict=True):
             found = {table[key] for key in _keys(name, tier) if key in table}
-            if len(found) == 1 and -1 not in found:
+            if len(found) == 1 and AMBIGUOUS not in found:
                 return tuple(found)
         return ()
 
-    def told(name: str) -> tuple[int, ...]:
+    def by_mapping(name: str) -> tuple[int, ...]:
         found: list[int] = []
         for item in (given or {})[name]:
-            place = (int(item),) if item.isdecimal() and int(item) < len(classes) else find(item)
-            if not place:
+            outputs = (int(item),) if item.isdecimal() and int(item) < len(classes) else by_name(item)
+            if not outputs:
                 raise unknown(f"class (of {name!r} in the mapping file)", item, classes[:20])
-            found += place
+            found += outputs
         return tuple(dict.fromkeys(found))
 
-    numbers = all(name.isdecimal() for name in names)
-    if numbered and numbers:
+    all_numbers = all(name.isdecimal() for name in names)
+    if numbered and all_numbers:
         return tuple((int(name),) if int(name) < len(classes) else () for name in names)
-    columns = tuple(told(name) if given and name in given else find(name) for name in names)
-    if not any(columns) and numbers and len(names) == len(classes):
+    outputs = tuple(by_mapping(name) if given and name in given else by_name(name) for name in names)
+    if not any(outputs) and all_numbers and len(names) == len(classes):
         return tuple((int(name),) if int(name) < len(classes) else () for name in names)
-    return columns
+    return outputs
 
 
-def read_mapping(path: Path) -> dict[str, list[str]]:
+def read_class_mapping(path: Path) -> dict[str, list[str]]:
     """A mapping file: class of the test set -> classes of the model (names, WordNet ids or positions).
 
     .json: an object of strings, numbers, lists of them, or null for a class to leave out. .csv: two columns, a class
@@ -95,40 +97,41 @@ def read_mapping(path: Path) -> dict[str, list[str]]:
 
 
 @dataclass(frozen=True)
-class Target:
+class ScoredClasses:
     """The classes in which a test set is scored: those that every model has outputs for.
 
-    names: of the classes. kept: their positions among the classes of the set. columns: per model,
-    the outputs that stand for each.
-    note: what is left out, in words.
+    names: of these classes. kept: their positions among the classes of the set. outputs: per model, its outputs that
+    stand for each. note: which classes of the set are left out, in words; None where all are scored.
     """
 
     names: tuple[str, ...]
     kept: tuple[int, ...]
-    columns: Mapping[str, Columns]
+    outputs: Mapping[str, ClassOutputs]
     note: str | None
 
-    def labels(self, labels: Tensor, count: int) -> Tensor:
+    def relabelled(self, labels: Tensor, count: int) -> Tensor:
         """Labels among the `count` classes of the set (int64 [N]) as labels among `names`; -1 where left out."""
         table = torch.full((count + 1,), -1, dtype=torch.int64)
         table[list(self.kept)] = torch.arange(len(self.kept))
         return table[labels]
 
 
-def target(
+def scored_classes(
     what: str,
     names: Sequence[str],
     models: Mapping[str, Sequence[str]],
     *,
     given: Mapping[str, Sequence[str]] | None = None,
     numbered: bool = False,
-) -> Target:
+) -> ScoredClasses:
     """The classes of the test set `what` (named `names`) that all `models` (name -> classes) have outputs for.
 
     Raises InputError where fewer than two are left: the arg-max over one class is always right.
     """
-    columns = {model: match(names, classes, given=given, numbered=numbered) for model, classes in models.items()}
-    kept = tuple(number for number in range(len(names)) if all(each[number] for each in columns.values()))
+    outputs = {
+        model: matching_outputs(names, classes, given=given, numbered=numbered) for model, classes in models.items()
+    }
+    kept = tuple(number for number in range(len(names)) if all(each[number] for each in outputs.values()))
     lost = [names[number] for number in range(len(names)) if number not in set(kept)]
     if len(kept) < 2:
         theirs = next(iter(models.values()))
@@ -138,10 +141,10 @@ def target(
             "--classes FILE."
         )
     note = f"{what}: classes that not all models have, left out: {len(lost)} of {len(names)}: {_listed(lost)}"
-    return Target(
+    return ScoredClasses(
         tuple(names[number] for number in kept),
         kept,
-        {model: tuple(each[number] for number in kept) for model, each in columns.items()},
+        {model: tuple(each[number] for number in kept) for model, each in outputs.items()},
         note if lost else None,
     )
 
@@ -158,15 +161,15 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 2 else ", ".join(run) for run in runs)
 
 
-def restricted(predict: Predict, columns: Columns, outputs: int) -> Predict:
-    """`predict` with its logits restricted to `columns` before the arg-max (ImageNet-R: 200 of 1000 classes).
+def restricted(predict: Predict, outputs: ClassOutputs, count: int) -> Predict:
+    """`predict`, which has `count` outputs, with its logits restricted to `outputs` (ImageNet-R: 200 of 1000 classes).
 
     A class for which several outputs stand gets the log of their summed exponentials. The energy and the disagreement
-    of references stay those of all `outputs`. The same object where nothing is restricted.
+    of references stay those of all outputs. The same object where nothing is restricted.
     """
-    if columns == tuple((number,) for number in range(outputs)):
+    if outputs == tuple((number,) for number in range(count)):
         return predict
-    single = torch.tensor([each[0] for each in columns]) if all(len(each) == 1 for each in columns) else None
+    single = torch.tensor([each[0] for each in outputs]) if all(len(each) == 1 for each in outputs) else None
 
     def run(x: Tensor) -> Prediction:
         whole = predict.predict(x)
@@ -175,10 +178,10 @@ def restricted(predict: Predict, columns: Columns, outputs: int) -> Predict:
             return dataclasses.replace(
                 whole, logits=whole.logits[:, index], std=None if whole.std is None else whole.std[:, index]
             )
-        logits = torch.stack([whole.logits[:, list(each)].logsumexp(1) for each in columns], 1)
+        logits = torch.stack([whole.logits[:, list(each)].logsumexp(1) for each in outputs], 1)
         std = None
         if whole.std is not None:
-            std = torch.stack([whole.std[:, list(each)].mean(1) for each in columns], 1)
+            std = torch.stack([whole.std[:, list(each)].mean(1) for each in outputs], 1)
         return dataclasses.replace(whole, logits=logits, std=std)
 
     return dataclasses.replace(predict, predict=run)
@@ -198,21 +201,21 @@ def _imagenet() -> dict[str, str]:
     return {wnid: info.label_name_to_description(wnid) for wnid in info.label_names()}
 
 
-def _table(classes: Sequence[str], tier: int) -> dict[str, int]:
-    """key -> position, or -1 for a key of several classes."""
+def _positions_by_key(classes: Sequence[str], tier: int) -> dict[str, int]:
+    """What a class is known by -> its position, or AMBIGUOUS where that fits several classes."""
     table: dict[str, int] = {}
     for position, name in enumerate(classes):
         for key in _keys(name, tier):
-            table[key] = -1 if table.get(key, position) != position else position
+            table[key] = AMBIGUOUS if table.get(key, position) != position else position
     return table
 
 
 def _keys(name: str, tier: int) -> set[str]:
-    """What a class is known by: 0 its whole name, 1 its WordNet id, 2 its synonyms, WordNet's among them."""
-    if tier == 0:
+    """What a class is known by: its whole name, its WordNet id, or its synonyms, WordNet's among them."""
+    if tier == WHOLE_NAME:
         return {_plain(name)}
     wnids = set(WNID.findall(name))
-    if tier == 1:
+    if tier == WORDNET_ID:
         return wnids
     words = WNID.sub(" ", name) + "".join(f", {_imagenet().get(wnid, '')}" for wnid in wnids)
     return {plain for word in words.split(",") if (plain := _plain(word))}

@@ -1,4 +1,4 @@
-"""Test sets known by name: where they are looked for, and where they can be had."""
+"""Published test sets by name, shifts and anomalies: where they are looked for, and where they can be had."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from PIL import Image
 
 from anchored.data.base import Listing, place
 from anchored.data.decode import Source
-from anchored.data.test_listings import array_listing, folder_listing
+from anchored.data.listings import array_listing, folder_listing
 from anchored.system.errors import InputError
 from anchored.system.files import read_json
 from anchored.system.network import first_line, reachable
@@ -28,10 +28,11 @@ OBJECTNET_BORDER = 2  # pixels of red around every image, as its authors ask to 
 
 
 @dataclass(frozen=True)
-class Named:
-    """A named test set, not decoded. mapping: class -> classes of ImageNet, for sets that come with one.
+class PublishedShift:
+    """A published shifted test set, not decoded.
 
-    numbered: its classes are positions among the model's.
+    mapping: class -> classes of ImageNet, for sets that come with one. numbered: its classes are positions among the
+    model's.
     """
 
     listing: Listing
@@ -39,35 +40,35 @@ class Named:
     numbered: bool = False
 
 
-def root_of(root: str | None) -> Path:
+def data_root(root: str | None) -> Path:
     """The folder of downloaded data: --root, $ANCHORED_DATA or ~/.cache/anchored."""
     return place(root or os.environ.get("ANCHORED_DATA") or "~/.cache/anchored")
 
 
-def shift(name: str, root: str | None) -> Named:
+def shift(name: str, root: str | None) -> PublishedShift:
     """A shifted test set by name, from the first of its places below the root that is there.
 
     Raises InputError, saying where to put it, where it is not there and cannot be downloaded.
     """
-    base = root_of(root)
+    base = data_root(root)
     if name == "cifar10.1":
-        return Named(_cifar_10_1(base))
-    found = _first(base, SHIFTS[name])
+        return PublishedShift(_cifar_10_1(base))
+    found = _existing(base, SHIFTS[name])
     if found is None:
-        raise _missing(name, base, SHIFTS[name], "It is not downloaded for you.")
+        raise _not_there(name, base, SHIFTS[name], "It is not downloaded for you.")
     if name == "objectnet":
         return _objectnet(found)
-    return Named(folder_listing(found, name, name=name), numbered=name == "imagenet-v2")
+    return PublishedShift(folder_listing(found, name, name=name), numbered=name == "imagenet-v2")
 
 
 def anomalies(name: str, root: str | None) -> Listing:
     """A set of anomalies by name; errors as of `shift`."""
-    base = root_of(root)
+    base = data_root(root)
     if name == "svhn":
         return _svhn(base)
-    found = _first(base, ANOMALIES[name]) or _first(base, [_downloaded(name, base)] if name in DOWNLOADS else [])
+    found = _existing(base, ANOMALIES[name]) or _existing(base, [_downloaded(name, base)] if name in DOWNLOADS else [])
     if found is None:
-        raise _missing(name, base, ANOMALIES[name], "It is not downloaded for you.")
+        raise _not_there(name, base, ANOMALIES[name], "It is not downloaded for you.")
     return folder_listing(found, name, name=name)
 
 
@@ -87,11 +88,12 @@ ANOMALIES: dict[str, tuple[str, ...]] = {
 }
 
 
-def _first(base: Path, places: Sequence[str]) -> Path | None:
+def _existing(base: Path, places: Sequence[str]) -> Path | None:
+    """The first of `places` below `base` that is there."""
     return next((base / each for each in places if (base / each).exists()), None)
 
 
-def _missing(name: str, base: Path, places: Sequence[str], how: str) -> InputError:
+def _not_there(name: str, base: Path, places: Sequence[str], how: str) -> InputError:
     return InputError(
         f"{name} is not below {base}. {how} Put it at {' or '.join(str(base / each) for each in places)}."
     )
@@ -135,27 +137,28 @@ DOWNLOADS: dict[str, tuple[Callable[[Path], str], Callable[[], str]]] = {
 def _downloaded(name: str, base: Path) -> str:
     """Download through torchvision, which checks the MD5; where it is then, below `base`."""
     fetch, url = DOWNLOADS[name]
-    return str(_try(name, base, ANOMALIES[name], url(), lambda: fetch(base)))
+    return str(_fetched(name, base, ANOMALIES[name], url(), lambda: fetch(base)))
 
 
-def _try(name: str, base: Path, places: Sequence[str], url: str, fetch: Callable[[], Any]) -> Any:
+def _fetched(name: str, base: Path, places: Sequence[str], url: str, fetch: Callable[[], Any]) -> Any:
+    """What `fetch` gives. Raises InputError, saying where to put the files, where it fails."""
     try:
         if not reachable(url):
             raise OSError("no network, or no such host")
         base.mkdir(parents=True, exist_ok=True)
         return fetch()
     except Exception as error:  # the network, the disk, the checksum
-        raise _missing(name, base, places, f"Downloading {url} failed ({first_line(error)}).") from error
+        raise _not_there(name, base, places, f"Downloading {url} failed ({first_line(error)}).") from error
 
 
 def _svhn(base: Path) -> Listing:
     from scipy.io import loadmat
     from torchvision.datasets import SVHN
 
-    path = _first(base, ANOMALIES["svhn"])
+    path = _existing(base, ANOMALIES["svhn"])
     if path is None:
         url = SVHN.split_list["test"][0]
-        _try("svhn", base, ANOMALIES["svhn"], url, lambda: SVHN(base / "svhn", split="test", download=True))
+        _fetched("svhn", base, ANOMALIES["svhn"], url, lambda: SVHN(base / "svhn", split="test", download=True))
         path = base / ANOMALIES["svhn"][0]
     try:
         content = loadmat(path)
@@ -172,7 +175,7 @@ def _cifar_10_1(base: Path) -> Listing:
     data, target = "cifar10.1_v6_data.npy", "cifar10.1_v6_labels.npy"
     for file, md5 in ((target, CIFAR_10_1_LABELS), (data, None)):
         if not (base / file).is_file():
-            _try("cifar10.1", base, (file,), CIFAR_10_1, partial(download_url, CIFAR_10_1 + file, base, file, md5))
+            _fetched("cifar10.1", base, (file,), CIFAR_10_1, partial(download_url, CIFAR_10_1 + file, base, file, md5))
     if not check_integrity(base / target, CIFAR_10_1_LABELS):
         raise InputError(f"{base / target} is not the published file: its MD5 is not {CIFAR_10_1_LABELS}.")
     try:
@@ -188,7 +191,7 @@ def _cifar_10_1(base: Path) -> Listing:
 # --- ObjectNet -----------------------------------------------------------------------------------------------------
 
 
-def _objectnet(root: Path) -> Named:
+def _objectnet(root: Path) -> PublishedShift:
     """ObjectNet as published: images/FOLDER/*.png and its two tables from folders to ImageNet's classes."""
     tables = [root / "mappings" / f"{name}.json" for name in ("folder_to_objectnet_label", "objectnet_to_imagenet_1k")]
     for table in tables:
@@ -205,7 +208,7 @@ def _objectnet(root: Path) -> Named:
         for file in listing.pictures(rows):
             yield _without_border(file)
 
-    return Named(replace(listing, pictures=pictures), mapping)
+    return PublishedShift(replace(listing, pictures=pictures), mapping)
 
 
 def _without_border(file: Source) -> Source:

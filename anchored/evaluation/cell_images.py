@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from anchored import corruptions
 from anchored.data import limit as limited_positions
 from anchored.data.base import Images, Listing, Options
-from anchored.data.decode import Source, decode
+from anchored.data.decode import Failure, Source, pictures
 from anchored.evaluation.rows import Cell
+from anchored.system.errors import InputError
 
 CORRUPTION_SEED = 0  # the corrupted images are the same for every run, whatever its seed
 CORRUPTED_LIMIT = 1000  # test images a corrupted cell, where no limit is given
@@ -54,12 +58,11 @@ def corrupted(
 ) -> CellImages:
     """Images corrupted as they are asked for, each by its position in the data set."""
     index = _positions(images, limit)
-
-    corrupt = change(name, severity, exact=exact)
+    corrupt = corrupting(name, severity, exact=exact)
 
     def take(positions: Tensor) -> Tensor:
-        there = index[positions]
-        return corrupt(images.take(there), there)
+        rows = index[positions]
+        return corrupt(images.take(rows), rows)
 
     cell = Cell(benchmark, name, severity, "shift")
     return CellImages(cell, images.labels[index], index, take, corruptions.source(name))
@@ -105,30 +108,49 @@ def _positions(images: Images, limit: int | None) -> Tensor:
 class StreamedCell(CellImages):
     """A cell whose images are decoded when they are asked for, so that memory does not grow with their number.
 
-    listing: where the pictures are; `index` are rows of it, in ascending order. change: from decoded images and their
-    rows to those of the cell (a corruption), or None. left_out gathers the rows of images that could not be read:
-    they come out of no part. With `options.strict` they raise InputError.
+    listing: where the pictures are; `index` are rows of it, in ascending order. options: with a size. corrupt: from
+    decoded images and their rows to those of the cell, None where it has the images as they are. left_out gathers the
+    rows of images that could not be read: they come out of no part. With `options.strict` they raise InputError, as
+    does a cell of which none can be read.
     """
 
     listing: Listing
     options: Options
-    change: Callable[[Tensor, Tensor], Tensor] | None = None
+    corrupt: Callable[[Tensor, Tensor], Tensor] | None = None
     left_out: set[int] = field(default_factory=set)
 
     def parts(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         stream = iter(self.listing.pictures(self.index.numpy()))
+        readable = 0
         for positions in torch.arange(len(self)).split(size):
             kept, images = self.decoded(positions, islice(stream, len(positions)))
+            readable += len(kept)
             if len(kept):
                 yield kept, images
+        if not readable:
+            raise InputError(f"{self.cell.name}: none of the {len(self):,} images is readable.")
 
-    def decoded(self, positions: Tensor, pictures: Iterable[Source]) -> tuple[Tensor, Tensor]:
-        """Those of `positions` that can be read, and their images (uint8)."""
-        rows = self.index[positions]
-        found = decode(pictures, len(rows), self.options, name=lambda number: self.listing.called(int(rows[number])))
-        self.left_out.update(set(rows.tolist()) - set(rows[found.kept].tolist()))
-        images = found.images if self.change is None else self.change(found.images, rows[found.kept])
-        return positions[found.kept], images
+    def decoded(self, positions: Tensor, sources: Iterable[Source]) -> tuple[Tensor, Tensor]:
+        """Those of `positions` that can be read (int64 [M]), and their images (uint8 [M, H, W, 3])."""
+        rows, side = self.index[positions], self.options.size
+        assert side is not None
+        images = np.empty((len(rows), side, side, 3), np.uint8)
+        kept: list[int] = []
+        with warnings.catch_warnings(), closing(pictures(sources, self.options)) as results:
+            warnings.simplefilter("ignore")  # broken metadata of sound pictures
+            for number, (picture, _) in enumerate(results):
+                if not isinstance(picture, Failure):
+                    images[len(kept)] = picture
+                    kept.append(number)
+                elif self.options.strict:
+                    name = self.listing.called(int(rows[number]))
+                    raise InputError(f"{name} is not a readable image ({picture.reason}).")
+                else:
+                    self.left_out.add(int(rows[number]))
+        readable = torch.from_numpy(images[: len(kept)])
+        if kept and self.corrupt is not None:
+            readable = self.corrupt(readable, rows[kept])
+        return positions[kept], readable
 
 
 def streamed(
@@ -138,21 +160,23 @@ def streamed(
     index: Tensor,
     options: Options,
     *,
-    change: Callable[[Tensor, Tensor], Tensor] | None = None,
+    corrupt: Callable[[Tensor, Tensor], Tensor] | None = None,
     source: str | None = None,
 ) -> StreamedCell:
     """The rows `index` (int64, ascending) of `listing`, with `labels` (int64, one each), as a cell."""
 
     def take(positions: Tensor) -> Tensor:
-        order = positions.argsort()
-        kept, images = made.decoded(positions[order], listing.pictures(index[positions[order]].numpy()))
-        return images[torch.tensor([kept.tolist().index(each) for each in positions.tolist() if each in kept])]
+        ascending = positions.sort().values
+        kept, images = streamed_cell.decoded(ascending, listing.pictures(index[ascending].numpy()))
+        found = {position: number for number, position in enumerate(kept.tolist())}
+        wanted = [found[position] for position in positions.tolist() if position in found]
+        return images[torch.tensor(wanted, dtype=torch.int64)]
 
-    made = StreamedCell(cell, labels, index, take, source, listing=listing, options=options, change=change)
-    return made
+    streamed_cell = StreamedCell(cell, labels, index, take, source, listing=listing, options=options, corrupt=corrupt)
+    return streamed_cell
 
 
-def change(name: str, severity: int, *, exact: bool = True) -> Callable[[Tensor, Tensor], Tensor]:
+def corrupting(name: str, severity: int, *, exact: bool = True) -> Callable[[Tensor, Tensor], Tensor]:
     """From images and their rows to the same images corrupted, each by its row."""
 
     def corrupt(images: Tensor, rows: Tensor) -> Tensor:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from torch import nn
 from anchored import runs
 from anchored.arms.run_config import unknown_columns
 from anchored.data.class_maps import imagenet_classes
+from anchored.evaluation.run_folders import FOLD
+from anchored.evaluation.settings import EvaluationSettings
 from anchored.method import protocols
 from anchored.method.core import Anchored, fold
 from anchored.method.protocols import Predict
@@ -25,16 +28,16 @@ from anchored.system.devices import placed
 from anchored.system.errors import InputError
 from anchored.system.preprocess import Preprocess
 
-FOLD = "fold:"
-IMAGENET = 1000
+IMAGENET_CLASSES = 1000
 
 
 @dataclass(frozen=True)
-class Candidate:
+class EvaluatedModel:
     """One model under evaluation.
 
-    name: unique among them, fit for a file. classes: of its outputs, in order. facts: what its rows say of training
-    (fields of Row). fingerprint: of weights, input and protocol, so that scores of another model are not mixed in.
+    name: unique among them, fit for a file. classes: of its outputs, in order. about: what its rows say of it, as
+    `Row.about`. fingerprint: of weights, input and protocol, so that scores of another model are not mixed in.
+    training: what two runs of one arm have in common, whatever their seed. folder: of a run, None for others.
     """
 
     name: str
@@ -42,117 +45,85 @@ class Candidate:
     predict: Predict
     preprocess: Preprocess
     classes: tuple[str, ...]
-    facts: dict[str, Any]
+    about: dict[str, Any]
     fingerprint: str
+    training: str
+    folder: Path | None = None
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Input:
-    """What the input of a model without its own preprocessing is: flags of the command, None where not given."""
+def load_models(
+    settings: EvaluationSettings, folders: Mapping[str, Path], classes: Sequence[str], device: torch.device
+) -> Iterator[EvaluatedModel]:
+    """Every model of the settings: runs, fold:RUN, timm:NAME, torchvision:NAME, ours, package.module:callable.
 
-    image_size: int | None = None
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("mean", "std"):
-            values = getattr(self, name)
-            if values is not None and (len(values) != 3 or (name == "std" and min(values) <= 0)):
-                raise InputError(
-                    f"--{name} takes three numbers, one a channel, in units of [0, 1]; got {list(values)}."
-                )
-
-
-def is_run(spec: str) -> bool:
-    """Whether a model is named by its folder, as trained here, rather than by a library's or a module's name."""
-    if spec.startswith(FOLD) or Path(spec).is_dir():
-        return True
-    return spec not in OURS and not re.match(r"[\w.]+:", spec)
-
-
-def load(
-    specs: Sequence[str],
-    weights: Sequence[str],
-    classes: Sequence[str],
-    *,
-    protocol: str,
-    k: int,
-    seed: int,
-    given: Input,
-    device: torch.device,
-) -> Iterator[Candidate]:
-    """Every model of `specs`: folders of runs, fold:RUN, timm:NAME, torchvision:NAME, ours, package.module:callable.
-
-    weights: one for all that are not runs, or one for each. classes: of the data, which a model without class names of
-    its own has; pretrained library models of 1000 outputs have ImageNet's. Raises InputError for anything that cannot
-    be evaluated.
+    folders: those of the runs, by what names them (`run_folders`). classes: of the data, which a model without class
+    names of its own has; pretrained library models of 1000 outputs have ImageNet's. Raises InputError for anything
+    that cannot be evaluated.
     """
-    library = [spec for spec in specs if not is_run(spec)]
+    library = [spec for spec in settings.models if spec not in folders]
+    weights = settings.weights
     if len(weights) not in (1, len(library)):
         raise InputError(
             f"--weights takes one value for all models or one for each of the {len(library)}; got {len(weights)}."
         )
-    each = iter(weights if len(weights) == len(library) else [*weights] * len(library))
+    weights_of_each = iter(weights if len(weights) == len(library) else [*weights] * len(library))
     names: list[str] = []
-    for spec in specs:
-        if is_run(spec):
-            found = _run(spec, protocol, k, seed, given, device)
+    for spec in settings.models:
+        if spec in folders:
+            model = _run(spec, folders[spec], settings, device)
         else:
-            found = _library(spec, next(each), classes, seed, given, device)
-        if found.name in names:  # runs of two comparisons have the same names
-            found = replace(found, name=_file_name(spec))
-        if found.name in names:
+            model = _library_model(spec, next(weights_of_each), classes, settings, device)
+        if model.name in names:  # runs of two comparisons have the same names
+            model = replace(model, name=_file_name(spec))
+        if model.name in names:
             raise InputError(f"every model is given once; {spec!r} is given twice.")
-        names.append(found.name)
-        yield found
+        names.append(model.name)
+        yield model
 
 
-def _run(spec: str, protocol: str, k: int, seed: int, given: Input, device: torch.device) -> Candidate:
-    folder = Path(spec.removeprefix(FOLD))
-    if not folder.is_dir():
-        raise InputError(
-            f"{spec} is no folder of a run and no model: {', '.join(OURS)}, timm:NAME, torchvision:NAME or "
-            "package.module:callable."
-        )
+def _run(spec: str, folder: Path, settings: EvaluationSettings, device: torch.device) -> EvaluatedModel:
     run = runs.load(folder)
-    if given.image_size not in (None, run.preprocess.size):
+    size = settings.input.image_size
+    if size not in (None, run.preprocess.size):
         raise InputError(
-            f"{spec} has its own preprocessing ({run.preprocess.size} px); --image-size {given.image_size} is for "
-            "library models."
+            f"{spec} has its own preprocessing ({run.preprocess.size} px); --image-size {size} is for library models."
         )
-    config, info = run.config, run.info
-    anchored = config.anchored
-    facts = run_columns(config, info)
-    notes: tuple[str, ...] = ()
-    name = run.folder.resolve().name
-    fingerprint = _fingerprint(run.net, run.preprocess, protocol, k, seed)
+    config, protocol = run.config, settings.protocol
+    how = (protocol, settings.k, settings.seed)
+    about, notes = run_columns(config, run.info), []
+    given_as_folder = Path(spec.removeprefix(FOLD)).exists()  # in the Hub's cache a folder has a number for a name
+    name = run.folder.resolve().name if given_as_folder else _file_name(spec.removeprefix(FOLD))
+    fingerprint = _fingerprint(run.net, run.preprocess, *how)
+    training = repr((dataclasses.replace(config, seed=0), run.info.get("data"), run.info.get("split")))
     if spec.startswith(FOLD):
         if not isinstance(run.net, Anchored) or run.references is None:
             raise InputError(f"{spec}: only an anchored run can be folded; this one's method is {config.method}.")
         net: nn.Module = placed(fold(run.net, run.references.mean).eval(), device)
         predict = replace(protocols.direct(net), protocol="one_random")  # with the mean as its reference
-        name, facts["model"] = f"{name}-folded", f"{config.model}, folded"
+        name, about["model"], about["arm"] = f"{name}-folded", f"{config.model}, folded", f"{config.arm_name} folded"
     else:
         placed(run.net, device)
-        predict = run.predictor(protocol, k=k, seed=seed)
-        if protocol != "one_random" and not anchored:
-            notes = (f"--protocol {protocol} has no effect on {name}: its method is standard",)
-    return Candidate(name, spec, predict, run.preprocess, run.classes, facts, fingerprint, notes)
+        predict = run.predictor(protocol, k=settings.k, seed=settings.seed)
+        if protocol != "one_random" and not config.anchored:
+            notes.append(f"--protocol {protocol} has no effect on {name}: its method is standard")
+    return EvaluatedModel(
+        name, spec, predict, run.preprocess, run.classes, about, fingerprint, training, folder, tuple(notes)
+    )
 
 
-def _library(
-    spec: str, weights: str, classes: Sequence[str], seed: int, given: Input, device: torch.device
-) -> Candidate:
-    outputs = len(classes)
+def _library_model(
+    spec: str, weights: str, classes: Sequence[str], settings: EvaluationSettings, device: torch.device
+) -> EvaluatedModel:
+    given, seed, outputs = settings.input, settings.seed, len(classes)
     own_callable = spec not in OURS and spec.partition(":")[0] not in ("timm", "torchvision")
     if own_callable and weights == "default":
         weights = "none"  # a callable brings its weights along
     elif weights == "default":
-        outputs = IMAGENET
+        outputs = IMAGENET_CLASSES
     model = create(spec, outputs, weights=weights, image_size=given.image_size, seed=seed)
-    if _headless(model.notes) and outputs != IMAGENET:
-        outputs = IMAGENET
+    if _headless(model.notes) and outputs != IMAGENET_CLASSES:
+        outputs = IMAGENET_CLASSES
         model = create(spec, outputs, weights=weights, image_size=given.image_size, seed=seed)
     if _headless(model.notes):
         raise InputError(
@@ -171,8 +142,8 @@ def _library(
         raise InputError(f"{spec} takes images of any size; pass --image-size, in pixels.")
     preprocess = Preprocess(size, tuple(mean), tuple(std), model.interpolation, model.crop)
     origin = {"default": "published", "none": "unknown" if own_callable else "untrained"}
-    facts: dict[str, Any] = {
-        "arm": None,
+    about: dict[str, Any] = {
+        "arm": spec,
         "train_size": 0,
         "recipe": origin.get(weights, "unknown"),
         "augmentation": "unknown",
@@ -189,7 +160,10 @@ def _library(
     net = placed(model.net.eval(), device)
     name = _file_name(spec) + ("" if weights in ("default", "none") else f"-{_file_name(Path(weights).stem)}")
     fingerprint = _fingerprint(net, preprocess, "direct", 1, 0)
-    return Candidate(name, spec, protocols.direct(net), preprocess, own, facts, fingerprint, tuple(notes))
+    training = repr((spec, weights))
+    return EvaluatedModel(
+        name, spec, protocols.direct(net), preprocess, own, about, fingerprint, training, notes=tuple(notes)
+    )
 
 
 def _headless(notes: Sequence[str]) -> bool:

@@ -20,8 +20,8 @@ from anchored.evaluation.scores import Scores, read_scores
 from anchored.system.files import write_atomic
 
 COUNT = 8  # images a cell
-SIDE = 96  # pixels: larger examples are shrunk to this
-SEVERITY = 3  # of the corruptions that are shown
+LARGEST_SIDE = 96  # pixels: larger examples are shrunk to this
+SHOWN_SEVERITY = 3  # of the corruptions
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,17 @@ def store(out: Path, cells: Sequence[Shown], runs: Sequence[str]) -> None:
     rather than chosen: NAME (uint8 [n, H, W, 3]), NAME.index (int64 [n]) and NAME.classes (the names of the labels).
     """
     severities = sorted({shown.cell.severity for shown in cells if shown.cell.severity is not None})
-    shown_severity = SEVERITY if SEVERITY in severities else severities[len(severities) // 2] if severities else None
-    strips = [shown for shown in cells if shown.cell.severity in (None, shown_severity)]
-    if not (out / "thumbnails.npz").exists() or set(_names(out / "thumbnails.npz")) < {s.cell.name for s in strips}:
-        first = {}
+    severity = severities[len(severities) // 2] if severities else None
+    if SHOWN_SEVERITY in severities:
+        severity = SHOWN_SEVERITY
+    strips = [shown for shown in cells if shown.cell.severity in (None, severity)]
+    path = out / "thumbnails.npz"
+    if not path.exists() or not {shown.cell.name for shown in strips} <= set(_array_names(path)):
+        thumbnails = {}
         for shown in strips:
             images = shown.make()
-            first[shown.cell.name] = small(images.take(torch.arange(min(COUNT, len(images)))))
-        _write(out / "thumbnails.npz", first)
+            thumbnails[shown.cell.name] = shrunk(images.take(torch.arange(min(COUNT, len(images)))))
+        _write(path, thumbnails)
     if len(runs) > 1:
         _write(out / "disagreements.npz", _disagreements(out, cells, runs))
 
@@ -65,41 +68,47 @@ def disputed(scores: Sequence[Scores], count: int = COUNT) -> NDArray[np.int64]:
     return positions[np.linspace(0, len(positions) - 1, count).round().astype(np.int64)]
 
 
-def small(images: Tensor) -> NDArray[np.uint8]:
-    """Images uint8 [n, H, W, 3], shrunk to at most SIDE pixels."""
+def shrunk(images: Tensor) -> NDArray[np.uint8]:
+    """Images uint8 [n, H, W, 3], shrunk to at most LARGEST_SIDE pixels."""
     array: NDArray[np.uint8] = images.numpy()
-    if not len(array) or max(array.shape[1:3]) <= SIDE:
+    if not len(array) or max(array.shape[1:3]) <= LARGEST_SIDE:
         return array
-    scale = SIDE / max(array.shape[1:3])
+    scale = LARGEST_SIDE / max(array.shape[1:3])
     size = max(1, round(array.shape[2] * scale)), max(1, round(array.shape[1] * scale))
     return np.stack([np.asarray(Image.fromarray(one).resize(size, Image.Resampling.LANCZOS)) for one in array])
 
 
 def _disagreements(out: Path, cells: Sequence[Shown], runs: Sequence[str]) -> dict[str, NDArray[Any]]:
-    def scores(shown: Shown) -> list[Scores]:
+    """The arrays of disagreements.npz: of the clean images, and of the shift with the lowest mean accuracy."""
+
+    def scores_of(shown: Shown) -> list[Scores]:
         return [read_scores(out / "runs" / run / "scores" / f"{shown.cell.name}.parquet") for run in runs]
 
-    shifts = [(float(np.mean([s["correct"].mean() for s in scores(shown)])), shown.cell.name, shown)
-              for shown in cells if shown.cell.kind == "shift"]  # fmt: skip
-    chosen = [shown for shown in cells if shown.cell.kind == "id"] + ([min(shifts)[2]] if shifts else [])
+    def mean_accuracy(shown: Shown) -> float:
+        return float(np.mean([scores["correct"].mean() for scores in scores_of(shown)]))
+
+    chosen = [shown for shown in cells if shown.cell.kind == "id"]
+    shifts = [shown for shown in cells if shown.cell.kind == "shift"]
+    if shifts:
+        chosen.append(min(shifts, key=lambda shown: (mean_accuracy(shown), shown.cell.name)))
     found: dict[str, NDArray[Any]] = {}
     for shown in chosen:
-        own = scores(shown)
-        if len({each["index"].tobytes() for each in own}) != 1:
+        scores = scores_of(shown)
+        if len({each["index"].tobytes() for each in scores}) != 1:
             continue
-        rows = own[0]["index"][disputed(own)]
+        rows = scores[0]["index"][disputed(scores)]
         images = shown.make()
         # Rows and not positions: an image that could not be read is in the cell and not in the scores.
         positions = torch.isin(images.index, torch.from_numpy(np.array(rows))).nonzero()[:, 0]
         if len(positions):
             name = shown.cell.name
-            found[name] = small(images.take(positions))
+            found[name] = shrunk(images.take(positions))
             found[f"{name}.index"] = images.index[positions].numpy()
             found[f"{name}.classes"] = np.array(list(shown.classes))
     return found
 
 
-def _names(path: Path) -> list[str]:
+def _array_names(path: Path) -> list[str]:
     with np.load(path, allow_pickle=False) as archive:
         return list(archive.files)
 

@@ -20,7 +20,8 @@ from torch import Tensor
 from anchored import data as sources
 from anchored.arms.recipe_choice import recipe
 from anchored.arms.recipes import RECIPES
-from anchored.data.base import Images, ImageSet
+from anchored.data.base import Data, Images, ImageSet
+from anchored.data.recorded import source_of
 from anchored.method.core import Anchored, anchor
 from anchored.method.references import ReferenceSet
 from anchored.models.by_name import create
@@ -65,37 +66,28 @@ def import_released(
     content = read_safely(checkpoint)
     state, which = _state(content, weights, checkpoint)
     arguments = vars(content["args"]) if isinstance(content.get("args"), argparse.Namespace) else {}
-    if "conv1.weight" in state and "layer1.0.conv1.weight" in state and (model or "resnet18") == "resnet18":
-        name, state = "resnet18", {_cifar_key(key): value for key, value in state.items()}
-    elif model or isinstance(arguments.get("model"), str):
-        name = model or f"torchvision:{arguments['model']}"
-    else:
-        raise InputError(
-            f"{checkpoint} does not say which model it holds, and its keys ({', '.join([*state][:3])}, ...) are not "
-            "those of a CIFAR ResNet-18. Name the model (--model torchvision:NAME)."
-        )
+    name, state = _named_model(model, state, arguments, checkpoint)
     classes = next((value.shape[0] for key, value in reversed(state.items()) if key.endswith("bias")), 0)  # the head's
     net, preprocess = _network(name, classes, state, checkpoint)
     recipe_name = "cifar_resnet18" if name == "resnet18" else f"imagenet_{name.partition(':')[2]}"
     config = runs.RunConfig(method, name, recipe(recipe_name if recipe_name in RECIPES else "finetune"), 0)
-    train, reference_set, names = _references(data, root, references, preprocess, classes)
-    runs.save(
-        folder,
-        config,
-        net,
-        preprocess,
-        names,
-        reference_set,
-        train,
-        imported={
-            "file": checkpoint.name,
-            "sha256": hashlib.sha256(checkpoint.read_bytes()).hexdigest(),
-            "weights": which,
-            "epoch": content.get("epoch") if isinstance(content.get("epoch"), int) else None,
-            "references": data or "the mean colour: the checkpoint holds no images",
-            "options": {key: value for key, value in arguments.items() if isinstance(value, (int, float, str, bool))},
-        },
-    )
+    imported = {
+        "file": checkpoint.name,
+        "sha256": hashlib.sha256(checkpoint.read_bytes()).hexdigest(),
+        "weights": which,
+        "epoch": content.get("epoch") if isinstance(content.get("epoch"), int) else None,
+        "references": data or "the mean colour: the checkpoint holds no images",
+        "options": {key: value for key, value in arguments.items() if isinstance(value, (int, float, str, bool))},
+    }
+    if data is None:
+        train, reference_set = _mean_colour(preprocess)
+        numbers = tuple(map(str, range(classes)))
+        runs.save(folder, config, net, preprocess, numbers, reference_set, train, imported=imported)
+        return folder
+    loaded = _training_data(data, root, preprocess, classes)
+    reference_set = ReferenceSet.from_dataset(loaded.train, references, seed=0, transform=preprocess)
+    told: dict[str, Any] = {"data": loaded.name, "split": loaded.split, "source": source_of(data, root)}
+    runs.save(folder, config, net, preprocess, loaded.classes, reference_set, loaded.train, **told, imported=imported)
     return folder
 
 
@@ -131,6 +123,20 @@ def _state(content: dict[str, Any], weights: str, path: Path) -> tuple[dict[str,
         )
     return {prefixed.sub("", name, count=1): value for name, value in state.items()}, (
         "ema" if key == "model_ema" else "raw"
+    )
+
+
+def _named_model(
+    model: str | None, state: dict[str, Tensor], arguments: dict[str, Any], path: Path
+) -> tuple[str, dict[str, Tensor]]:
+    """The name of the model in a checkpoint and its state dict, under the keys that the model of this name has here."""
+    if "conv1.weight" in state and "layer1.0.conv1.weight" in state and (model or "resnet18") == "resnet18":
+        return "resnet18", {_cifar_key(key): value for key, value in state.items()}
+    if model or isinstance(arguments.get("model"), str):
+        return model or f"torchvision:{arguments['model']}", state
+    raise InputError(
+        f"{path} does not say which model it holds, and its keys ({', '.join([*state][:3])}, ...) are not those of a "
+        "CIFAR ResNet-18. Name the model (--model torchvision:NAME)."
     )
 
 
@@ -175,22 +181,19 @@ def _network(name: str, classes: int, state: dict[str, Tensor], path: Path) -> t
     return net.eval(), Preprocess(size, tuple(mean), tuple(std), model.interpolation, model.crop)
 
 
-def _references(
-    data: str | None, root: str | None, count: int | None, preprocess: Preprocess, classes: int
-) -> tuple[Images, ReferenceSet, tuple[str, ...]]:
-    if data is None:
-        colour = torch.tensor(preprocess.mean).mul(255).round().to(torch.uint8)
-        image = colour.expand(1, preprocess.size, preprocess.size, 3).contiguous()
-        zero = torch.zeros(1, 3, preprocess.size, preprocess.size)
-        reference_set = ReferenceSet.from_images(zero, mean=zero)
-        return ImageSet(image, torch.zeros(1, dtype=torch.int64)), reference_set, tuple(map(str, range(classes)))
+def _mean_colour(preprocess: Preprocess) -> tuple[Images, ReferenceSet]:
+    """One image of the mean colour, which is zero in the normalised input space, and the reference set of it alone."""
+    colour = torch.tensor(preprocess.mean).mul(255).round().to(torch.uint8)
+    image = colour.expand(1, preprocess.size, preprocess.size, 3).contiguous()
+    zero = torch.zeros(1, 3, preprocess.size, preprocess.size)
+    return ImageSet(image, torch.zeros(1, dtype=torch.int64)), ReferenceSet.from_images(zero, mean=zero)
+
+
+def _training_data(data: str, root: str | None, preprocess: Preprocess, classes: int) -> Data:
+    """The training data as the model takes it. Raises InputError where it has another number of classes."""
     loaded = sources.load(
         data, size=preprocess.size, root=root, interpolation=preprocess.interpolation, crop=preprocess.crop
     )
     if len(loaded.classes) != classes:
         raise InputError(f"the checkpoint has {classes} classes and {data} has {len(loaded.classes)}.")
-    return (
-        loaded.train,
-        ReferenceSet.from_dataset(loaded.train, count, seed=0, transform=preprocess),
-        tuple(loaded.classes),
-    )
+    return loaded

@@ -1,4 +1,4 @@
-"""Test sets as they lie on disk: all their images, listed and not yet decoded."""
+"""Listings of whole test sets: all the images of a folder, file or array, found and not yet decoded."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from numpy.typing import NDArray
 
 import anchored.data as sources
 from anchored.data import csv, folder, hf, npz, parquet
-from anchored.data.base import TEST_WORDS, TRAIN_WORDS, Listing, Options, place, title
+from anchored.data.base import TEST_WORDS, TRAIN_WORDS, ImageSet, Listing, Options, place, title
 from anchored.data.checks import check_range, integer_labels, some
 from anchored.data.decode import Source, decode
+from anchored.data.splits import limit_labels
 from anchored.system.errors import InputError
 
 LISTED = {"parquet": parquet.whole, "npz": npz.whole, "hf": hf.whole, "csv": csv.whole}
 
 
-def whole(spec: str, *, root: str | None = None) -> Listing:
+def whole_listing(spec: str, *, root: str | None = None) -> Listing:
     """Every image of the test set `spec` (folder:, parquet:, npz: or hf:PATH, csv:FILE, or a data set by name).
 
     Where a folder or file has a test part (test/, val/, x_test), that part; of a data set by name its test part. A
@@ -95,7 +96,7 @@ def array_listing(name: str, images: NDArray[np.uint8], labels: NDArray[np.gener
     )
 
 
-def joined(parts: Sequence[Listing]) -> Listing:
+def concatenated(parts: Sequence[Listing]) -> Listing:
     """Several listings of the same classes one after another."""
     ends = list(accumulate(map(len, parts)))
     starts = [0, *ends]
@@ -133,24 +134,25 @@ def _folders(root: Path) -> list[Path]:
     return sorted((entry for entry in seen if entry.name.lower() not in folder.JUNK), key=lambda entry: entry.name)
 
 
-def rows_of(listing: Listing, limit: int | None, labels: torch.Tensor) -> torch.Tensor:
-    """Ascending rows with a label (of `labels`, int64 [N]) at or above 0, at most `limit`: seeded and stratified.
+def limited_rows(listing: Listing, limit: int | None, labels: torch.Tensor) -> torch.Tensor:
+    """The rows of a listing that are evaluated: at most `limit`, seeded and stratified; int64, ascending.
 
-    A listing without classes gives all its rows, or as many at random.
+    labels: int64 [N], one a row; rows below 0 are in no class and left out. A listing without classes gives all its
+    rows, or as many at random. Raises InputError for a limit below 1.
     """
     rows = (labels >= 0).nonzero()[:, 0] if listing.classes else torch.arange(len(listing))
     if limit is None or limit >= len(rows):
         return rows
-    chosen = sources.limit(
-        sources.ImageSet(torch.zeros((len(rows), 1, 1, 3), dtype=torch.uint8), labels[rows]), limit, seed=0
-    )
-    return rows[chosen]
+    return rows[limit_labels(labels[rows], limit, seed=0)]
 
 
-def held(listing: Listing, rows: torch.Tensor, options: Options) -> tuple[sources.ImageSet, torch.Tensor, set[int]]:
-    """The images at `rows` decoded into memory, the rows of those that could be read, and of those that could not."""
-    found = decode(
+def decode_rows(listing: Listing, rows: torch.Tensor, options: Options) -> tuple[ImageSet, torch.Tensor]:
+    """The images at `rows` (int64, ascending) in memory, and the rows of those that could be read.
+
+    Raises InputError where none can be, and with `options.strict` where one cannot.
+    """
+    decoded = decode(
         listing.pictures(rows.numpy()), len(rows), options, name=lambda number: listing.called(int(rows[number]))
     )
-    kept = rows[found.kept]
-    return sources.ImageSet(found.images, listing.labels[kept]), kept, set(rows.tolist()) - set(kept.tolist())
+    readable = rows[decoded.kept]
+    return ImageSet(decoded.images, listing.labels[readable]), readable
