@@ -48,7 +48,8 @@ def run_script(script: str, *arguments: str, endpoint: str, cache: Path) -> subp
 
 
 def test_push_and_load_over_http(tmp_path: Path) -> None:
-    run = saved_run(tmp_path / "run", model="resnet9")
+    source = {"data": "folder:photos", "path": "/home/someone/photos", "root": None, "labels": None}
+    run = saved_run(tmp_path / "run", model="resnet9", source=source)
     with hub() as server:
         where = {"endpoint": server.address, "cache": tmp_path / "cache"}
         done = run_script(ONLINE, str(run.folder), **where)
@@ -57,6 +58,7 @@ def test_push_and_load_over_http(tmp_path: Path) -> None:
         files = server.repositories["someone/tiny"]
         assert set(files) == {"README.md", "run.json", "model.safetensors", "references.safetensors"}
         assert files["model.safetensors"] == (run.folder / "model.safetensors").read_bytes()
+        assert b"/home/someone" not in files["run.json"] and b'"folder:photos"' in files["run.json"]
         assert 'anchored.load("someone/tiny")' in files["README.md"].decode()
         refused = [line for line in done.stdout.splitlines() if line.startswith("refused:")]
         assert "the run could not be pushed" in refused[0] and "someone/else is no folder here" in refused[1]

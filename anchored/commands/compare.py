@@ -12,7 +12,7 @@ from anchored.arms.prediction import PredictionSettings
 from anchored.arms.run_config import RunConfig
 from anchored.arms.setting import METHODS, declared
 from anchored.commands.parser import Parser
-from anchored.commands.training_flags import SMOKE, add_training_flags, comparison, help_of, how
+from anchored.commands.training_flags import SMOKE, add_training_flags, at_most, comparison, help_of, how
 from anchored.system.errors import InputError
 from anchored.system.files import as_tuple
 
@@ -74,7 +74,7 @@ def described(flags: Namespace) -> Any:
         warnings.warn("--k has no effect without --protocol k_random or transduction", stacklevel=2)
     defaults = {field.name: field.default for field, _ in declared(PredictionSettings)}
     values["k"] = defaults["k"] if flags.k is None else flags.k
-    limit = SMOKE["limit"] if flags.smoke and flags.limit is None else flags.limit
+    limit = at_most(flags.limit, SMOKE["limit"]) if flags.smoke else flags.limit
     return comparison(flags, limit=limit, **values)
 
 

@@ -84,7 +84,11 @@ def _recipe_flags(add: Callable[..., Any]) -> None:
     )
     add("--set", nargs="+", default=[], help="any other field of the recipe, as NAME=VALUE")
     add_settings(add, RunConfig, of="training")
-    add("--smoke", action="store_true", help="minutes, not hours: 2 epochs, 5,000 training images, 500 test images")
+    add(
+        "--smoke",
+        action="store_true",
+        help="minutes, not hours: at most 2 epochs, 5,000 training images, 500 test images",
+    )
 
 
 def _running_flags(add: Callable[..., Any]) -> None:
@@ -115,10 +119,15 @@ def comparison(flags: Namespace, **values: Any) -> Any:
     values.pop("method", None)
     values.pop("seed", None)
     if flags.smoke:
-        values["train_limit"] = values["train_limit"] or SMOKE["train_limit"]
+        values["train_limit"] = at_most(values["train_limit"], SMOKE["train_limit"])
         whole = flags.epochs or recipe(chosen.name if chosen.name in RECIPES else dataclasses.asdict(chosen)).epochs
         values["arms"] = [_smoked(arm, whole) for arm in values.get("arms", ())]
     return settings.comparison(flags.data, flags.model or chosen.model or MODEL, chosen, overrides=overrides, **values)
+
+
+def at_most(value: int | None, most: int) -> int:
+    """`value`, but not more than `most`, which holds where there is none."""
+    return most if value is None else min(value, most)
 
 
 def _smoked(arm: Arm, epochs: int) -> Arm:
@@ -127,7 +136,7 @@ def _smoked(arm: Arm, epochs: int) -> Arm:
     if "epochs" in fields:
         fields["epochs"] = max(1, round(SMOKE["epochs"] * int(fields["epochs"]) / epochs))
     if "train_limit" in fields:
-        fields["train_limit"] = min(SMOKE["train_limit"], int(fields["train_limit"]))
+        fields["train_limit"] = at_most(int(fields["train_limit"]), SMOKE["train_limit"])
     return dataclasses.replace(arm, fields=fields)
 
 
@@ -135,7 +144,7 @@ def _overrides(flags: Namespace) -> dict[str, Any]:
     """The fields of the recipe that flags give: those of their own, and those of --set, read as YAML."""
     given = {name: flags[name] for name in OVERRIDES if flags[name] is not None}
     if flags.smoke:
-        given.setdefault("epochs", SMOKE["epochs"])
+        given["epochs"] = at_most(given.get("epochs"), SMOKE["epochs"])
     for pair in flags.set:
         name, equals, value = pair.partition("=")
         if not equals or not name:
@@ -185,7 +194,7 @@ def as_yaml(flags: Namespace, settings: Any) -> str:
     if "arms" in values and settings.by_method is None:
         values["arms"] = {arm.name: _written(arm.flat(), settings.shared.flat()) for arm in settings.arms}
     if flags.smoke:
-        values["train_limit"] = flags.train_limit or SMOKE["train_limit"]
+        values["train_limit"] = settings.shared.data.train_limit
         if "limit" in values:
             values["limit"] = settings.limit
     return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))

@@ -65,7 +65,7 @@ def push(
     if not (folder / "run.json").is_file():
         raise InputError(f"{folder} is not a complete run: it has no run.json.")
     api = HfApi(token=token, library_name="anchored")
-    operations = [CommitOperationAdd(file.name, str(file)) for file in files]
+    operations = [CommitOperationAdd(file.name, _published(file)) for file in files]
     operations.append(CommitOperationAdd("README.md", card.encode()))
     try:
         with hub_without_waiting():
@@ -77,6 +77,16 @@ def push(
             "an account that may write there (hf auth login, or token=)."
         ) from error
     return str(address)
+
+
+def _published(file: Path) -> str | bytes:
+    """The file as others may see it: a run.json without the places of its data on this machine."""
+    if file.name != "run.json":
+        return str(file)
+    info = read_json(file)
+    if info.get("source"):
+        info["source"] = {**info["source"], "path": None, "root": None, "labels": None}
+    return (json.dumps(info, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def card(config: RunConfig, classes: Sequence[str], repo_id: str) -> str:
