@@ -86,6 +86,14 @@ class RunConfig:
         without=0,
         hashed=True,
     )
+    mask_until: float = setting(
+        1.0,
+        help="part of training, from its start, in which batches are masked",
+        of="method",
+        holds=lambda value: 0 < value <= 1,
+        rule="is the part of training in which batches are masked, in (0, 1]",
+        methods=MASKING,
+    )
     precision: str = setting(
         "bfloat16",
         help="bfloat16 (autocast, where the device computes in it), float16 (with a scaled loss) or float32",

@@ -64,7 +64,8 @@ class Step:
         gradient too large for it skips the step instead and halves the scale, until none is left to halve.
         """
         team, parts, net = self.team, self.config.recipe.accumulate, self.net
-        masked = self.anchoring is not None and self.anchoring.masked(step)
+        masking = step < self.config.mask_until * self.config.recipe.epochs * self.feed.order.steps
+        masked = masking and self.anchoring is not None and self.anchoring.masked(step)
         value, right = 0.0, 0
         taken = []
         for part in range(parts):
