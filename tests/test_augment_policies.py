@@ -301,3 +301,13 @@ def test_appearances_of_an_image_differ() -> None:
     index = torch.zeros(3, dtype=torch.int64)
     shown = [pixels(pipeline.train(index, epoch, torch.arange(3))) for epoch in range(8)]
     assert sum(len({picture.numpy().tobytes() for picture in three}) for three in shown) > 19
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "lanczos"])
+@pytest.mark.parametrize("name", ONE_BY_ONE)
+def test_every_policy_works_with_the_interpolation_of_any_model(name: str, interpolation: str) -> None:
+    images = pictures(6).numpy()
+    policy = Pictures(parse(name), 24, seed=3, interpolation=interpolation)
+    for index, image in enumerate(images):
+        for epoch in range(3):
+            assert policy(image, index, epoch).shape == (24, 24, 3)
