@@ -106,7 +106,9 @@ def _operation(part: spec.Part, side: int, interpolation: str) -> Callable[[Pict
 
     how: dict[str, Any] = {"interpolation": v2.InterpolationMode(_FILTERS[interpolation])}
     if isinstance(part, spec.AugMix):
-        how["interpolation"] = v2.InterpolationMode.BILINEAR  # of tensors torchvision has no bicubic; theirs is bilinear
+        how["interpolation"] = (
+            v2.InterpolationMode.BILINEAR
+        )  # of tensors torchvision has no bicubic; theirs is bilinear
         how |= {"severity": part.severity, "mixture_width": part.mixture_width, "chain_depth": part.chain_depth}
         return functools.partial(_tensor, v2.AugMix(alpha=part.alpha, all_ops=part.all_ops, **how))
     transform: Any

@@ -8,11 +8,13 @@ from typing import Any
 
 from jsonargparse import Namespace
 
+from anchored.arms.arm import Arm
 from anchored.arms.prediction import PredictionSettings
 from anchored.arms.run_config import RunConfig
 from anchored.arms.setting import METHODS, declared
 from anchored.commands.parser import Parser
 from anchored.commands.training_flags import SMOKE, add_training_flags, at_most, comparison, help_of, how
+from anchored.comparison.settings import Comparison
 from anchored.system.errors import InputError
 from anchored.system.files import as_tuple
 
@@ -65,7 +67,7 @@ def run(flags: Namespace, command: str) -> None:
     compare(settings, out=Path(flags.out) if flags.out else None, command=command, **how(flags, settings))
 
 
-def described(flags: Namespace) -> Any:
+def described(flags: Namespace) -> Comparison:
     """The Comparison that the flags describe. Raises InputError."""
     names = ("seeds", "on", "severities", "anomalies", "report_pairs", *SHORT)
     values: dict[str, Any] = {name: as_tuple(flags[name]) for name in names}
@@ -78,9 +80,8 @@ def described(flags: Namespace) -> Any:
     return comparison(flags, limit=limit, **values)
 
 
-def _arms(flags: Namespace) -> list[Any]:
+def _arms(flags: Namespace) -> list[Arm]:
     """The arms of --arm and of a file's `arms`; none where the methods are meant."""
-    from anchored.arms.arm import Arm
 
     arms = [Arm.parse(text) for text in flags.arm or ()]
     arms += [Arm.of(name, fields) for name, fields in (flags.arms or {}).items()]

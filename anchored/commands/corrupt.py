@@ -7,6 +7,8 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 
+from anchored.corruptions.generate import Request, generate
+from anchored.corruptions.units import severities
 from anchored.system.errors import InputError
 
 NAME, HELP = "corrupt", "corrupted copies of a data set"
@@ -46,9 +48,7 @@ def parser() -> ArgumentParser:
 
 def run(flags: Namespace, command: str) -> None:
     """Run `anchored corrupt`. Raises InputError."""
-    from anchored.corruptions.generate import Request, generate
     from anchored.corruptions.preview import preview
-    from anchored.corruptions.units import severities
 
     if flags.out is None and flags.preview is None:
         raise InputError("say where to write: --out FOLDER for the data set, --preview FILE.png for one picture.")

@@ -9,6 +9,8 @@ from typing import Any
 from jsonargparse import Namespace
 
 from anchored.commands.parser import Parser
+from anchored.evaluation.settings import EvaluationSettings, ModelInput
+from anchored.system.devices import device
 from anchored.system.files import as_tuple
 
 NAME, HELP = "evaluate", "evaluate runs and library models; report"
@@ -79,8 +81,6 @@ def parser() -> Parser:
 def run(flags: Namespace, command: str) -> None:
     """Run `anchored evaluate`."""
     from anchored.comparison.evaluate import evaluate_models
-    from anchored.evaluation.settings import EvaluationSettings, ModelInput
-    from anchored.system.devices import device
 
     severities, limit = flags.severities or [1, 2, 3, 4, 5], flags.limit
     if flags.smoke:

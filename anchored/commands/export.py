@@ -6,6 +6,9 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 
+from anchored.runs.export import export
+from anchored.runs.run import load
+
 NAME, HELP = "export", "write a run as .onnx or .pt2"
 
 
@@ -26,8 +29,6 @@ def parser() -> ArgumentParser:
 
 def run(flags: Namespace, command: str) -> None:
     """Run `anchored export`."""
-    from anchored.runs.export import export
-    from anchored.runs.run import load
 
     path = export(
         load(flags.run), flags.file, protocol=flags.protocol, k=flags.k, reference=flags.reference, seed=flags.seed

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from jsonargparse import ArgumentParser, Namespace
 
+from anchored.runs.released import import_released
+
 NAME, HELP = "import", "a released checkpoint of the paper as a run"
 
 
@@ -26,7 +28,6 @@ def parser() -> ArgumentParser:
 
 def run(flags: Namespace, command: str) -> None:
     """Run `anchored import`."""
-    from anchored.runs.released import import_released
 
     names = ("model", "method", "weights", "data", "root", "references")
     print(import_released(flags.checkpoint, flags.out, **{name: flags[name] for name in names}))

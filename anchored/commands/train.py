@@ -9,6 +9,8 @@ from jsonargparse import Namespace
 from anchored.arms.run_config import RunConfig
 from anchored.commands.parser import Parser
 from anchored.commands.training_flags import add_training_flags, comparison, help_of, how
+from anchored.comparison.plan import plan
+from anchored.comparison.train_run import train_one
 
 NAME, HELP = "train", "train one classifier and save it as a run"
 
@@ -33,8 +35,6 @@ def parser() -> Parser:
 
 def run(flags: Namespace, command: str) -> None:
     """`anchored train`."""
-    from anchored.comparison.plan import plan
-    from anchored.comparison.train_run import train_one
 
     settings = comparison(flags, methods=(flags.method,), masked_target=(flags.masked_target,), seeds=(flags.seed,))
     if flags.plan:

@@ -18,8 +18,12 @@ from anchored.arms.run_config import RunConfig
 from anchored.arms.setting import dashed, declared
 from anchored.arms.training_data import TrainingData
 from anchored.commands.parser import Parser
+from anchored.comparison import settings as compared
+from anchored.comparison.settings import Comparison
+from anchored.system.devices import device
 from anchored.system.errors import InputError
 from anchored.system.files import as_tuple
+from anchored.training.recorders import RECORDERS, check
 
 OVERRIDES = ("epochs", "batch_size", "lr", "alpha", "augmentation")  # fields of the recipe with flags of their own
 SMOKE = {"epochs": 2, "train_limit": 5000, "limit": 500}
@@ -105,9 +109,8 @@ def _running_flags(add: Callable[..., Any]) -> None:
     )
 
 
-def comparison(flags: Namespace, **values: Any) -> Any:
+def comparison(flags: Namespace, **values: Any) -> Comparison:
     """The Comparison that the flags of training describe; `values` are those of the command's own."""
-    from anchored.comparison import settings
 
     overrides = _overrides(flags)
     name = flags.recipe or ("cpu_quick" if flags.weights == "none" else "finetune")
@@ -122,7 +125,7 @@ def comparison(flags: Namespace, **values: Any) -> Any:
         values["train_limit"] = at_most(values["train_limit"], SMOKE["train_limit"])
         whole = flags.epochs or recipe(chosen.name if chosen.name in RECIPES else dataclasses.asdict(chosen)).epochs
         values["arms"] = [_smoked(arm, whole) for arm in values.get("arms", ())]
-    return settings.comparison(flags.data, flags.model or chosen.model or MODEL, chosen, overrides=overrides, **values)
+    return compared.comparison(flags.data, flags.model or chosen.model or MODEL, chosen, overrides=overrides, **values)
 
 
 def at_most(value: int | None, most: int) -> int:
@@ -156,10 +159,8 @@ def _overrides(flags: Namespace) -> dict[str, Any]:
     return given
 
 
-def how(flags: Namespace, settings: Any) -> dict[str, Any]:
+def how(flags: Namespace, settings: Comparison) -> dict[str, Any]:
     """What changes how a command works and not what comes out of it."""
-    from anchored.system.devices import device
-    from anchored.training.recorders import RECORDERS, check
 
     if flags.workers < 0:
         raise InputError(f"workers counts processes, 0 for none; got {flags.workers}.")
@@ -180,7 +181,7 @@ def how(flags: Namespace, settings: Any) -> dict[str, Any]:
     }
 
 
-def as_yaml(flags: Namespace, settings: Any) -> str:
+def as_yaml(flags: Namespace, settings: Comparison) -> str:
     """The flags as a file for --config, with the whole recipe in place of its name, without where the results go."""
     recipe = settings.recipe
     values = {name: value for name, value in flags.as_dict().items() if name not in ("config", "out", "arm")}

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anchored.data import photos
 from anchored.data.base import Data, Images, ImageSet, Listing, Options, place, title, unlabelled
 from anchored.data.splits import Split, limit, limit_labels, split, stratified
 from anchored.system.errors import InputError, unknown
@@ -110,8 +111,6 @@ def load_anomalies(
     """
     options = Options(size, 0, root, interpolation, crop, strict, memory_limit, progress)
     if spec == "photos":
-        from anchored.data import photos
-
         return "photos", photos.load(like, size)
     module, path = _source(spec)
     name = module.called(path) if hasattr(module, "called") else title(path.split(",")[-1]) if path else spec
