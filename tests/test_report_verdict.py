@@ -10,8 +10,9 @@ from test_report_folder import HELP, Effect, Plan, build
 
 from anchored.evaluation.rows import read_rows
 from anchored.report import summarise, verdict
-from anchored.report.summary import Delta, Measure
-from anchored.report.tables import verdict_on
+from anchored.report.differences import Delta
+from anchored.report.measures import Measure
+from anchored.report.numbers import verdict_on
 
 
 def sentence(out: Path, plan: Plan) -> str:
