@@ -18,7 +18,7 @@ from anchored.report import write_report
 from anchored.system.errors import InputError
 
 HOSTILE = "<script>alert(\"x\")</script> & 'quoted' $x^2$ <b>"
-VOID = {"meta", "link", "br", "img", "path", "circle", "use", "input", "hr"}
+VOID = {"meta", "link", "br", "img", "path", "circle", "use", "input", "hr", "wbr"}
 
 
 class Page(HTMLParser):
