@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,7 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Effect:
-    """How one variant behaves: accuracies in percent, over-confidence and anomaly separation in their units."""
+    """How one arm behaves: accuracies in percent, over-confidence and anomaly separation in their units."""
 
     clean: float = 90.0
     shifted: float = 50.0
@@ -34,6 +35,13 @@ HELP = {
     "masking-uniform": Effect(87.0, 50.0, 0.04, 1.5),
     "masking-label": Effect(89.5, 53.0, 0.10, 1.2),
 }
+
+
+# What arms share, by the names that their fields have.
+SHARED: dict[str, Any] = {
+    "recipe": "cifar", "alpha": 0.25, "augmentation": "geometric", "lr": 0.1, "masked_target": "uniform",
+    "recalibrate_bn": 0, "protocol": "one_random", "k": 10,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,24 +62,31 @@ class Plan:
     scores: bool = True
     thumbnails: bool = True
     curves: bool = True
+    arms: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> settings, for config.json and rows
+    baseline: str | None = None
+    pairs: tuple[str, ...] = ()
+    budgets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> what run.json says of it
+    command: str = ""
 
 
 def build(out: Path, plan: Plan) -> Path:
     """Write the folder and return it."""
     rows: list[Row] = []
-    for variant, effect in plan.effects.items():
+    for arm, effect in plan.effects.items():
         for seed in plan.seeds:
-            run = f"{variant}-seed{seed}"
+            run = f"{arm}-seed{seed}"
             tables: dict[str, Arrays] = {}
             for cell in cells(plan):
-                tables[cell.name] = table = scores(plan, cell, variant, effect, seed)
-                rows += measured(plan, cell, variant, seed, run, table, tables["clean"])
+                tables[cell.name] = table = scores(plan, cell, arm, effect, seed)
+                rows += measured(plan, cell, arm, seed, run, table, tables["clean"])
                 if plan.scores:
                     path = out / "runs" / run / "scores" / f"{cell.name}.parquet"
                     path.parent.mkdir(parents=True, exist_ok=True)
                     parquet.write_table(pa.table(table), path)
+            if arm in plan.budgets:
+                write_json(out / "runs" / run / "run.json", dict(plan.budgets[arm]))
             if plan.curves:
-                lines = [json.dumps(record(variant, seed, epoch)) for epoch in range(1, 9)]
+                lines = [json.dumps(record(arm, seed, epoch)) for epoch in range(1, 9)]
                 write_text(out / "runs" / run / "metrics.jsonl", "\n".join(lines) + "\n")
     write_rows(out / "rows.jsonl", rows)
     write_json(out / "config.json", config(plan))
@@ -91,10 +106,10 @@ def cells(plan: Plan) -> Iterable[Cell]:
         yield Cell(anomaly, kind="anomaly")
 
 
-def scores(plan: Plan, cell: Cell, variant: str, effect: Effect, seed: int) -> Arrays:
+def scores(plan: Plan, cell: Cell, arm: str, effect: Effect, seed: int) -> Arrays:
     """Scores of one run on one cell: images differ in difficulty, the same for every run."""
     place = sum(map(ord, cell.name))
-    rng = np.random.default_rng([place, seed, sum(map(ord, variant))])
+    rng = np.random.default_rng([place, seed, sum(map(ord, arm))])
     n = plan.n_other if cell.kind == "anomaly" else plan.n
     if cell.kind == "anomaly":
         energy = rng.normal(-4.0 + effect.separation, 1.0, n)
@@ -105,9 +120,9 @@ def scores(plan: Plan, cell: Cell, variant: str, effect: Effect, seed: int) -> A
         if cell.severity is not None:
             slope = (cell.severity - np.mean(plan.severities)) * 6.0
             wanted = effect.shifted - slope + 3.0 * plan.corruptions.index(str(cell.corruption))
-        # Seeds move all variants alike and, half as much, each by itself.
+        # Seeds move all arms alike and, half as much, each by itself.
         wanted += plan.seed_noise * float(np.random.default_rng([seed, 7]).normal())
-        wanted += plan.seed_noise / 2 * float(np.random.default_rng([seed, sum(map(ord, variant))]).normal())
+        wanted += plan.seed_noise / 2 * float(np.random.default_rng([seed, sum(map(ord, arm))]).normal())
         difficulty = np.random.default_rng(1).random(n) + 0.15 * rng.random(n)
         correct = np.zeros(n, dtype=bool)
         correct[np.argsort(difficulty)[: round(n * wanted / 100)]] = True
@@ -126,7 +141,7 @@ def scores(plan: Plan, cell: Cell, variant: str, effect: Effect, seed: int) -> A
     }
 
 
-def measured(plan: Plan, cell: Cell, variant: str, seed: int, run: str, table: Arrays, clean: Arrays) -> list[Row]:
+def measured(plan: Plan, cell: Cell, arm: str, seed: int, run: str, table: Arrays, clean: Arrays) -> list[Row]:
     """The rows an evaluator writes for the cell."""
     if cell.kind == "anomaly":
         found = {
@@ -139,12 +154,16 @@ def measured(plan: Plan, cell: Cell, variant: str, seed: int, run: str, table: A
             "smooth_ece": metrics.smooth_ece(table["confidence"], table["correct"]),
             "ece": metrics.ece(table["confidence"], table["correct"]),
         }
-    return [row(plan, cell, variant, seed, run, name, float(value)) for name, value in found.items()]
+    return [row(plan, cell, arm, seed, run, name, float(value)) for name, value in found.items()]
 
 
-def row(plan: Plan, cell: Cell, variant: str, seed: int, run: str, metric: str, value: float) -> Row:
-    method, _, target = variant.partition("-")
-    return Row.of(
+def row(plan: Plan, cell: Cell, arm: str, seed: int, run: str, metric: str, value: float) -> Row:
+    method, _, target = arm.partition("-")
+    said: dict[str, Any] = {}
+    if arm in plan.arms:
+        said = {"arm": arm, **plan.arms[arm]}
+        method, target = said.pop("method"), said.pop("masked_target", None)
+    return Row.of(**{**dict(
         run=run, config_hash="abc123", data=plan.data, train_size=1000, recipe="cifar", augmentation="geometric",
         label_noise=0.0, method=method, masked_target=target or None, alpha=0.25 if target else 0.0,
         schedule="bernoulli", masked_bn="update" if target else None, recalibrate_bn=0,
@@ -153,26 +172,45 @@ def row(plan: Plan, cell: Cell, variant: str, seed: int, run: str, metric: str, 
         severity=cell.severity, corruption_source="generated" if cell.corruption else None, preprocess="32",
         protocol="direct" if method == "standard" else "one_random", k=1, tempering=None, metric=metric,
         value=value, n=plan.n, n_other=plan.n_other if cell.kind == "anomaly" else 0,
-    )  # fmt: skip
+    ), **said})  # fmt: skip
 
 
-def record(variant: str, seed: int, epoch: int) -> dict[str, float | None]:
+def record(arm: str, seed: int, epoch: int) -> dict[str, float | None]:
     """One line of a training log."""
-    loss = 2.0 / epoch + 0.02 * seed + 0.03 * len(variant)
+    loss = 2.0 / epoch + 0.02 * seed + 0.03 * len(arm)
     return {
         "epoch": epoch,
         "step": 10 * epoch,
         "loss": loss,
-        "loss_masked": loss + 0.4 if variant.startswith("masking") else None,
-        "train_accuracy": 100.0 - 40.0 / epoch - 0.2 * len(variant),
+        "loss_masked": loss + 0.4 if arm.startswith("masking") else None,
+        "train_accuracy": 100.0 - 40.0 / epoch - 0.2 * len(arm),
         "lr": 0.1 / epoch,
         "images_per_second": 1000.0,
     }
 
 
-def config(plan: Plan) -> dict[str, object]:
+def config(plan: Plan) -> dict[str, Any]:
+    arms = {name: {"hash": name, "settings": {**SHARED, **fields}} for name, fields in plan.arms.items()}
+    more: dict[str, Any] = {} if plan.baseline is None else {"baseline": plan.baseline}
+    if arms:
+        shared = {key: value for key, value in SHARED.items() if key not in ("recipe", "alpha", "augmentation", "lr")}
+        recipe = {"name": "cifar", "alpha": 0.25, "augmentation": "geometric", "lr": 0.1}
+        more |= {
+            "arms": arms,
+            "report_pairs": list(plan.pairs),
+            "settings": {
+                "data": plan.data,
+                "recipe": recipe,
+                "on": ["clean", "c"],
+                "severities": [1, 2, 3, 4, 5],
+                "anomalies": list(plan.anomalies),
+                "arms": arms,
+                **shared,
+            },
+        }
     return {
-        "command": f"anchored compare --data {plan.data} --model {plan.model}",
+        **more,
+        "command": plan.command or f"anchored compare --data {plan.data} --model {plan.model}",
         "versions": {"anchored": "0.1.0", "torch": "2.8.0", "python": "3.11"},
         "data": {
             "name": plan.data, "split": "as given", "notes": ["2 files skipped"], "train_size": 1000,
@@ -187,8 +225,8 @@ def config(plan: Plan) -> dict[str, object]:
 
 def test_the_synthetic_folder_has_the_effects_it_claims(tmp_path: Path) -> None:
     rows = read_rows(build(tmp_path, Plan(seed_noise=0.0)) / "rows.jsonl")
-    for variant, effect in HELP.items():
-        mine = [row for row in rows if row.arm == variant and row.metric == "top1"]
+    for arm, effect in HELP.items():
+        mine = [row for row in rows if row.arm == arm and row.metric == "top1"]
         shifted = [row.value for row in mine if row.benchmark == "c"]
         assert abs(next(row.value for row in mine if row.benchmark == "clean") - effect.clean) < 0.2
         assert len(shifted) == 9

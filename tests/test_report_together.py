@@ -179,7 +179,7 @@ def test_the_papers_numbers_stand_beside_ours_with_what_differs(tmp_path: Path) 
     rows = suite_rows(tmp_path, "resnet18", "parquet:cifar10")
     rows += summaries.rows(rows)
     numbers, warnings = beside(summarise(rows), rows, 10)
-    clean = next(line for line in numbers if (line.method, line.benchmark) == ("standard", "clean"))
+    clean = next(line for line in numbers if (line.arm, line.benchmark) == ("standard", "clean"))
     assert clean.paper == 95.15 and clean.table == "1"
     assert {line.benchmark for line in numbers} == {"clean", "c severity 1", "c severity 5"}
     differing = (
@@ -201,7 +201,7 @@ def test_no_number_of_another_model_or_data(tmp_path: Path) -> None:
     assert beside(summarise(rows), rows, 10) == ([], [])
     rows = suite_rows(tmp_path / "c", "torchvision:swin_v2_t", "folder:val")
     numbers, _ = beside(summarise(rows), [*rows, *summaries.rows(rows)], 1000)
-    assert next(n.paper for n in numbers if n.benchmark == "vision-ood, AUROC" and n.method == "standard") == 76.54
+    assert next(n.paper for n in numbers if n.benchmark == "vision-ood, AUROC" and n.arm == "standard") == 76.54
     write_rows(tmp_path / "c" / "rows.jsonl", rows)
 
 

@@ -33,7 +33,7 @@ NUMBERS = {
 
 @dataclass(frozen=True)
 class Extras:
-    """Two tables: of exact tests (method, n, accuracy, interval, p), and of further numbers (heading, then methods)."""
+    """Two tables: of exact tests (arm, n, accuracy, interval, p), and of further numbers (heading, then arms)."""
 
     tests: tuple[tuple[str, str, str, str, str], ...]
     numbers: tuple[tuple[str, tuple[str, ...]], ...]
@@ -48,22 +48,21 @@ def extras(summary: Summary, runs: Mapping[str, Path]) -> Extras:
 
 def _tests(summary: Summary, runs: Mapping[str, Path]) -> list[tuple[str, str, str, str, str]]:
     tables = {}
-    for method in summary.methods:
-        seed = min(seed for name, seed in summary.runs if name == method)
-        run = summary.runs[method, seed]
+    for arm in summary.arms:
+        run = summary.runs[arm, summary.seeds_of(arm)[0]]
         table = read_cell(run_folder(runs, run), run, Cell("clean"), [])
         if table is not None:
-            tables[method] = table
+            tables[arm] = table
     found = []
-    for method, table in tables.items():
+    for arm, table in tables.items():
         hits, n = int(table["correct"].sum()), len(table["correct"])
         low, high = clopper_pearson(hits, n)
-        base = tables.get(summary.baselines.get(method, ""))
+        base = tables.get(summary.baselines.get(arm, ""))
         p = ""
         if base is not None and np.array_equal(base["index"], table["index"]):
             value = mcnemar(table["correct"], base["correct"])
-            p = f"{value:.2g} against {summary.baselines[method]}"
-        found.append((method, f"{n:,}", f"{100 * hits / n:.2f}", f"{100 * low:.2f} to {100 * high:.2f}", p))
+            p = f"{value:.2g} against {summary.baselines[arm]}"
+        found.append((arm, f"{n:,}", f"{100 * hits / n:.2f}", f"{100 * low:.2f} to {100 * high:.2f}", p))
     return found
 
 
@@ -72,7 +71,7 @@ def _numbers(summary: Summary) -> list[tuple[str, tuple[str, ...]]]:
     for metric, (heading, digits) in NUMBERS.items():
         for benchmark in sorted({cell.benchmark for cell in summary.cells(metric)}, key=lambda b: (b != "clean", b)):
             cells = summary.cells(metric, benchmark)
-            values = [summary.over_seeds(method, cells, metric) for method in summary.methods]
+            values = [summary.over_seeds(arm, cells, metric) for arm in summary.arms]
             texts = tuple(f"{np.mean(list(each.values())):.{digits}f}" if each else "–" for each in values)
             if any(text != "–" for text in texts):
                 place = "" if benchmark in ("shifts", "vision-ood") else f", {benchmark}"
@@ -81,12 +80,12 @@ def _numbers(summary: Summary) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _severities(summary: Summary) -> list[tuple[str, tuple[tuple[str, ...], ...]]]:
-    """Per benchmark of corruptions, lines of (severity, accuracy of each method): means over corruptions."""
+    """Per benchmark of corruptions, lines of (severity, accuracy of each arm): means over corruptions."""
     found = []
     for benchmark in sorted({cell.benchmark for cell in summary.cells("top1_mean")}):
         lines = []
         for cell in sorted(summary.cells("top1_mean", benchmark), key=lambda cell: cell.severity or 0):
-            values = [summary.over_seeds(method, [cell], "top1_mean") for method in summary.methods]
+            values = [summary.over_seeds(arm, [cell], "top1_mean") for arm in summary.arms]
             texts = (f"{np.mean(list(each.values())):.1f}" if each else "–" for each in values)
             lines.append((str(cell.severity), *texts))
         found.append((benchmark, tuple(lines)))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import math
 import re
+import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,28 +17,37 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from anchored.report.summary import Summary
 from anchored.system.files import write_text
+
+LABEL = 13  # characters of a line beside the end of a curve
+DIRECT = 6  # curves with names at their ends; more have a legend
+LEGEND = {1: 48, 2: 21, 3: 11}  # characters of a name that fit, by columns
 
 WIDTH = 5.0  # inches = 360 SVG units: one to one on a phone, so the type below keeps its size there
 
 # Colours by role; the page replaces each by a CSS variable, so that dark mode reaches into the figures.
 PAPER, INK, MUTED, RULE = "#ffffff", "#1b2026", "#66707b", "#dfe3e8"
 KNOWN, ANOMALY = "#7a8896", "#d1495c"
-# Okabe and Ito's palette: told apart with any colour vision; markers and dashes tell them apart in print.
-STANDARD, VANILLA, UNIFORM, LABEL = "#4a535d", "#0072b2", "#d55e00", "#00866a"
-EXTRA = ("#a3518a", "#8a6d00", "#2f6f8f", "#7b5ea7")
-_KNOWN_COLOURS = {
-    "standard": STANDARD, "vanilla": VANILLA, "masking-uniform": UNIFORM, "masking-label": LABEL
+# Okabe and Ito's palette and darker relatives: the first ones are told apart with any colour vision; markers and dashes
+# tell all of them apart in print.
+COLOURS = {
+    "--standard": "#4a535d", "--vanilla": "#0072b2", "--uniform": "#d55e00", "--label": "#00866a",
+    "--extra-1": "#a3518a", "--extra-2": "#8a6d00", "--extra-3": "#6a51a3", "--extra-4": "#b2182b",
+    "--extra-5": "#1b9ac4", "--extra-6": "#5c8a1e", "--extra-7": "#8b5a2b", "--extra-8": "#d6579b",
 }  # fmt: skip
 VARIABLES = {
     PAPER: "--paper", INK: "--ink", MUTED: "--muted", RULE: "--rule", KNOWN: "--known", ANOMALY: "--anomaly",
-    STANDARD: "--standard", VANILLA: "--vanilla", UNIFORM: "--uniform", LABEL: "--label",
-    **{colour: f"--extra-{number}" for number, colour in enumerate(EXTRA, start=1)},
+    **{colour: variable for variable, colour in COLOURS.items()},
 }  # fmt: skip
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_DASHES = ("-", (0, (5, 1.6)), "-", (0, (2, 1)), (0, (6, 1, 1, 1)))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "d")
+_DASHES: tuple[Any, ...] = (
+    "-", (0, (5, 1.6)), (0, (8, 1.2, 1.5, 1.2)), (0, (2, 1)), (0, (6, 1, 1, 1, 1, 1)), (0, (10, 2)), (0, (3.5, 2.5)),
+    (0, (4, 1, 4, 1, 1, 1)), (0, (3, 1, 1, 1)), (0, (12, 2, 4, 2)), (0, (6, 4)), (0, (2, 1, 2, 1, 6, 1)),
+)  # fmt: skip
+_OWN = ("standard", "vanilla", "masking-uniform", "masking-label")  # arms that look the same in every report
 
 _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "anchored",
@@ -86,7 +97,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Look:
-    """Colour, marker and dash of one method."""
+    """Colour, marker and dash of one arm."""
 
     colour: str
     marker: str
@@ -94,17 +105,19 @@ class Look:
 
 
 def looks(summary: Summary) -> dict[str, Look]:
-    """A look for each method, the same in every figure of the report."""
-    found: dict[str, Look] = {}
-    taken: set[str] = set()
-    extra = iter(EXTRA * len(summary.methods))
-    for number, method in enumerate(summary.methods):
-        colour = _KNOWN_COLOURS.get(method.partition(", ")[0], "")
-        colour = colour if colour and colour not in taken else next(extra)
-        taken.add(colour)
-        place = list(_KNOWN_COLOURS).index(method) if method in _KNOWN_COLOURS else number
-        found[method] = Look(colour, _MARKERS[place % len(_MARKERS)], _DASHES[place % len(_DASHES)])
-    return found
+    """A look for each arm, the same in every figure of the report; of twelve no two have anything in common."""
+    own = {arm: arm.partition(", ")[0] for arm in summary.arms}
+    if "standard" not in own.values():
+        own |= {arm: "standard" for arm in summary.bases[:1]}
+    places: dict[str, int] = {}
+    for arm in summary.arms:
+        if own[arm] in _OWN and _OWN.index(own[arm]) not in places.values():
+            places[arm] = _OWN.index(own[arm])
+    order = [place for place in range(len(COLOURS)) if place not in places.values()]
+    rest = [arm for arm in summary.arms if arm not in places]
+    places |= {arm: order[i % len(order)] for i, arm in enumerate(rest)}
+    colours = tuple(COLOURS.values())
+    return {arm: Look(colours[place], _MARKERS[place], _DASHES[place]) for arm, place in places.items()}
 
 
 @contextmanager
@@ -172,25 +185,78 @@ def spread(positions: Sequence[float], heights: Sequence[float], low: float, hig
     return placed
 
 
-def short(method: str) -> str:
-    """A method's name on two or three lines, for a direct label; what is too long for its place is cut."""
-    lines = method.replace("masking-", "masking\n").replace(", ", "\n").split("\n")
-    lines = [line.rpartition(":")[2] for line in lines]  # of a library's model, its own name
-    return "\n".join(line if len(line) <= 13 else f"{line[:12]}…" for line in lines[:4])
+def fitted(names: Sequence[str], most: int) -> dict[str, str]:
+    """The names, those longer than `most` characters cut in the middle; where that makes two alike, numbered."""
+    found: dict[str, str] = {}
+    for name in names:
+        tail = most // 2 - 1
+        text = name if len(name) <= most else f"{name[: most - tail - 1]}…{name[-tail:]}"
+        if text in found.values():
+            text = f"{text[: most - 4]}… {sum(each.startswith(text[: most - 4]) for each in found.values()) + 1}"
+        found[name] = text
+    return found
+
+
+def short(arm: str) -> str:
+    """An arm's name on up to three lines, for a direct label; what is too long for its place is cut."""
+    lines = [line.rpartition(":")[2] for line in arm.replace("masking-", "masking\n").replace(", ", "\n").split("\n")]
+    broken = [each for line in lines for each in textwrap.wrap(line.replace("-", "- "), LABEL) or [""]]
+    broken = [line.replace("- ", "-") for line in broken]
+    return "\n".join([*broken[:2], "…"] if len(broken) > 3 else broken)
+
+
+def label_heights(arms: Iterable[str]) -> list[float]:
+    """The heights, in points, of direct labels."""
+    return [13.0 * (short(arm).count("\n") + 1) + 2.0 for arm in arms]
+
+
+def labels_fit(arms: Sequence[str], height: float) -> bool:
+    """Whether the direct labels of lines fit beside an axis of that height in inches, and tell the arms apart."""
+    names = [short(arm) for arm in arms]
+    return len(arms) <= DIRECT and sum(label_heights(arms)) <= 0.95 * 72 * height and len(set(names)) == len(names)
 
 
 def label_ends(axis: Axes, ends: Mapping[str, tuple[float, float]], styles: Mapping[str, Look]) -> None:
-    """Each method's name to the right of the end (x, y) of its line, moved apart where lines meet."""
+    """Each arm's name to the right of the end (x, y) of its line, moved apart where lines meet."""
     low, high = axis.get_ylim()
     points = axis.get_position().height * axis.get_figure().get_size_inches()[1] * 72  # type: ignore[union-attr]
     unit = (high - low) / points
-    heights = [unit * (13.0 * (short(method).count("\n") + 1) + 2.0) for method in ends]
+    heights = [unit * height for height in label_heights(ends)]
     places = spread([y for _, y in ends.values()], heights, low - 2 * unit, high + 6 * unit)
-    for (method, (x, _)), y in zip(ends.items(), places, strict=True):
+    for (arm, (x, _)), y in zip(ends.items(), places, strict=True):
         axis.annotate(
-            short(method), (x, y), xytext=(8, 0), textcoords="offset points", va="center", ha="left",
-            color=styles[method].colour, fontweight="bold", fontsize=10.5, linespacing=1.0,
+            short(arm), (x, y), xytext=(8, 0), textcoords="offset points", va="center", ha="left",
+            color=styles[arm].colour, fontweight="bold", fontsize=10.5, linespacing=1.0,
             annotation_clip=False,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Legend:
+    """The names of the arms above a figure, in as many columns as they fit in. height: in inches."""
+
+    labels: Mapping[str, str]
+    columns: int
+
+    @classmethod
+    def of(cls, arms: Sequence[str]) -> Legend:
+        widths = {columns: most for columns, most in LEGEND.items() if max(map(len, arms)) <= most}
+        columns = min(max(widths, default=1 if len(arms) <= DIRECT else 2), len(arms))
+        return cls(fitted(arms, LEGEND[columns]), columns)
+
+    @property
+    def height(self) -> float:
+        return 0.2 * math.ceil(len(self.labels) / self.columns)
+
+    def draw(self, figure: Figure, styles: Mapping[str, Look]) -> None:
+        handles = [
+            Line2D([], [], color=styles[arm].colour, marker=styles[arm].marker, linestyle=styles[arm].dash,
+                   markeredgecolor=PAPER, linewidth=1.6, label=label)
+            for arm, label in self.labels.items()
+        ]  # fmt: skip
+        figure.legend(
+            handles=handles, loc="upper left", ncols=self.columns, labelcolor="linecolor", borderaxespad=0.1,
+            handlelength=2.6, columnspacing=1.2, labelspacing=0.25, bbox_to_anchor=(0.02, 1.0),
         )  # fmt: skip
 
 
@@ -201,3 +267,8 @@ def draw(charts: Sequence[Callable[[], Picture | None]], out: Path) -> list[Pict
     for picture in pictures:
         write_text(out / "figures" / f"{picture.name}.svg", picture.svg)
     return pictures
+
+
+def slug(name: str) -> str:
+    """A benchmark's name as part of a file's."""
+    return "".join(mark if mark.isalnum() and mark.isascii() else "-" for mark in name.lower())

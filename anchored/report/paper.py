@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from anchored.arms.recipes import RECIPES
+from anchored.augment import parse
 from anchored.evaluation.rows import Row
 from anchored.report.summary import Summary
 
@@ -31,7 +33,7 @@ CORRUPTIONS = {"c": 19, "c-bar": 10}
 class Beside:
     """One number of ours and the paper's for the same model, method and benchmark."""
 
-    method: str
+    arm: str
     benchmark: str
     ours: float
     paper: float
@@ -53,12 +55,12 @@ def beside(summary: Summary, rows: Sequence[Row], classes: int) -> tuple[list[Be
         return [], []
     found: list[Beside] = []
     warnings: list[str] = []
-    for method in summary.methods:
-        own = [row for row in rows if summary.runs.get((method, row.seed)) == row.run]
+    for arm in summary.arms:
+        own = [row for row in rows if summary.runs.get((arm, row.seed)) == row.run]
         model = own[0].model.removeprefix("torchvision:") if own else ""
         if model not in known or (own[0].model.startswith("torchvision:") != (data == IMAGENET)):
             who = own[0].model if own else "it"
-            warnings.append(f"{method}: the paper has no numbers for {who} on {data}, only for {', '.join(known)}")
+            warnings.append(f"{arm}: the paper has no numbers for {who} on {data}, only for {', '.join(known)}")
             continue
         values: dict[tuple[str, str, str], list[float]] = {}
         for row in own:
@@ -69,9 +71,9 @@ def beside(summary: Summary, rows: Sequence[Row], classes: int) -> tuple[list[Be
         for key in matched:
             value, table = numbers[data, model, own[0].method, *key]
             place = key[0] + (f" severity {key[1]}" if key[1] else "") + _kind(key[2])
-            found.append(Beside(method, place, float(np.mean(values[key])), value, table, "ece" in key[2]))
+            found.append(Beside(arm, place, float(np.mean(values[key])), value, table, "ece" in key[2]))
         if matched:
-            warnings += [f"{method}: {text}" for text in _differences(own, model, data, {key[0] for key in matched})]
+            warnings += [f"{arm}: {text}" for text in _differences(own, model, data, {key[0] for key in matched})]
     return found, list(dict.fromkeys(warnings))
 
 
@@ -89,6 +91,8 @@ def _differences(own: Sequence[Row], model: str, data: str, benchmarks: set[str]
     if not (first.method == "standard" and first.weights == "default"):  # torchvision's weights are the paper's
         if first.recipe != recipe:
             found.append(f"recipe {first.recipe}, the paper's is {recipe}")
+        elif first.augmentation != (augmentation := str(parse(RECIPES[recipe]().policy))):
+            found.append(f"augmentation {first.augmentation}, the paper's is {augmentation}")
         if first.epoch != epochs:
             found.append(f"{first.epoch} epochs, the paper's {epochs}")
         if first.train_size != images:

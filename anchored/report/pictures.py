@@ -1,4 +1,4 @@
-"""Example images on the page: strips of what the models saw, and images on which the methods disagree."""
+"""Example images on the page: strips of what the models saw, and images on which the arms disagree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BUDGET = 1_200_000  # bytes of pixels in all strips together: noise does not com
 
 @dataclass(frozen=True)
 class Dispute:
-    """One image on which the methods disagree: its picture, its class, and (method, its answer, right or not)."""
+    """One image on which the arms disagree: its picture, its class, and (arm, its answer, right or not)."""
 
     uri: str
     truth: str
@@ -75,7 +75,7 @@ def _strip(images: np.ndarray[Any, np.dtype[np.uint8]]) -> str:
 
 
 def disputes(summary: Summary, out: Path, runs: Mapping[str, Path]) -> list[tuple[str, list[Dispute]]]:
-    """Per cell, in words, the images of OUT/disagreements.npz with what each method (its first seed) says of them.
+    """Per cell, in words, the images of OUT/disagreements.npz with what each arm (its first seed) says of them.
 
     Raises InputError where the archive is damaged.
     """
@@ -83,21 +83,19 @@ def disputes(summary: Summary, out: Path, runs: Mapping[str, Path]) -> list[tupl
     if not path.exists():
         return []
     archive = _arrays(path)
-    first = {method: min(seed for name, seed in summary.runs if name == method) for method in summary.methods}
+    first = {arm: summary.seeds_of(arm)[0] for arm in summary.arms}
     found = []
     for name in sorted((key for key in archive if f"{key}.index" in archive), key=lambda key: (key != "clean", key)):
         classes = [str(each) for each in archive[f"{name}.classes"]]
-        tables = {
-            method: _answers(run_folder(runs, summary.runs[method, seed]), name) for method, seed in first.items()
-        }
+        tables = {arm: _answers(run_folder(runs, summary.runs[arm, seed]), name) for arm, seed in first.items()}
         images = []
         for image, row in zip(archive[name], archive[f"{name}.index"].tolist(), strict=True):
-            told = [(method, *table[row]) for method, table in tables.items() if table and row in table]
+            told = [(arm, *table[row]) for arm, table in tables.items() if table and row in table]
             if told:
                 truth = classes[told[0][2]] if 0 <= told[0][2] < len(classes) else "?"
                 answers = tuple(
-                    (method, f"{_name(classes, guess)} {confidence:.0%}", guess == label)
-                    for method, guess, label, confidence in told
+                    (arm, f"{_name(classes, guess)} {confidence:.0%}", guess == label)
+                    for arm, guess, label, confidence in told
                 )
                 images.append(Dispute(_strip(image[None]), truth, answers))
         if images:

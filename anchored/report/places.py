@@ -59,7 +59,7 @@ def gather(sources: Sequence[str | Path]) -> Places:
         rows += [r for r in fresh if (r.run, r.benchmark, r.corruption, r.severity, r.metric) not in seen]
         if file.parent not in folders:
             folders.append(file.parent)
-    return Places(tuple(rows), runs, tuple(folders), tuple(_config(folder) for folder in folders), tuple(notes))
+    return Places(tuple(rows), runs, tuple(folders), tuple(read_config(folder) for folder in folders), tuple(notes))
 
 
 def _rows_file(source: Path) -> tuple[Path, str | None]:
@@ -74,7 +74,8 @@ def _rows_file(source: Path) -> tuple[Path, str | None]:
     raise InputError(f"a report is drawn from rows.jsonl; {source} holds none. Give a comparison's folder.")
 
 
-def _config(out: Path) -> dict[str, Any]:
+def read_config(out: Path) -> dict[str, Any]:
+    """What config.json of a folder says; {} where there is none. Raises InputError where it is damaged."""
     path = out / "config.json"
     if not path.exists():
         return {}

@@ -8,17 +8,24 @@ from pathlib import Path
 from rich.console import Console
 
 from anchored.evaluation.rows import Row
-from anchored.report.intervals import summarise
-from anchored.report.page import write_report
-from anchored.report.tables import print_table
-from anchored.report.verdict import verdict
+from anchored.report.contents import contents
+from anchored.report.judgement import judge
+from anchored.report.page import write
+from anchored.report.terminal import print_budgets, print_table, print_verdict
+from anchored.report.verdict import pair_text, verdict
 
 
 def present(rows: Iterable[Row], out: Path, console: Console) -> None:
-    """Write the report of `rows` (those of `out/rows.jsonl`) and print table, verdict and where the report is."""
-    write_report(out)
-    summary = summarise(list(rows), out)
-    print_table(summary, console)
+    """Write the report of `rows` (those of `out/rows.jsonl`), and print its table, budget, verdict and place."""
+    found = contents([out], rows=rows)
+    page = write(found, out)
+    print_table(found.summary, console)
     console.print()
-    console.print(verdict(summary), highlight=False, markup=False, soft_wrap=True)
-    console.print(f"Report: {out / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
+    print_budgets(found.budgets, console)
+    console.print()
+    print_verdict(verdict(found.summary), console)
+    for view in found.pairs:
+        console.print()
+        for arm in judge(view).arms:
+            print_verdict(pair_text(arm), console)
+    console.print(f"\nReport: {page}", highlight=False, markup=False, soft_wrap=True)

@@ -14,7 +14,8 @@ from pyarrow import parquet
 
 from anchored.evaluation.metrics import auroc_terms, fpr95_terms, smooth_ece_terms
 from anchored.evaluation.rows import Cell
-from anchored.report.summary import Measure, Summary
+from anchored.report.measures import Measure
+from anchored.report.summary import Summary
 from anchored.system.errors import InputError
 
 BINS = 15
@@ -61,11 +62,11 @@ class Influence:
 
 @dataclass(frozen=True)
 class Scores:
-    """The reduced scores. Keys name methods and measures of the summary they were read for."""
+    """The reduced scores. Keys name arms and measures of the summary they were read for."""
 
-    influences: Mapping[tuple[str, int, str], Influence]  # method, seed, measure key; absent where scores are
-    reliability: Mapping[tuple[str, str], Floats]  # method, "clean" | "shifted" -> [3, BINS]: n, confidence, hits
-    energies: Mapping[tuple[str, str], Floats]  # method, benchmark -> energies of the first seed
+    influences: Mapping[tuple[str, int, str], Influence]  # arm, seed, measure key; absent where scores are
+    reliability: Mapping[tuple[str, str], Floats]  # arm, "clean" | "shifted" -> [3, BINS]: n, confidence, hits
+    energies: Mapping[tuple[str, str], Floats]  # arm, benchmark -> energies of the first seed
     missing: tuple[str, ...]  # score files that the rows call for and the folder lacks
 
 
@@ -79,9 +80,9 @@ def read_scores(summary: Summary, out: Path | Mapping[str, Path]) -> Scores:
     reliability: dict[tuple[str, str], Floats] = {}
     energies: dict[tuple[str, str], Floats] = {}
     missing: list[str] = []
-    for (method, seed), run in sorted(summary.runs.items()):
-        measures = [m for m in summary.measures if seed in _seeds(summary, method, m)]
-        first = seed == min(s for name, s in summary.runs if name == method)
+    for (arm, seed), run in sorted(summary.runs.items()):
+        measures = [m for m in summary.measures if seed in _seeds(summary, arm, m)]
+        first = seed == summary.seeds_of(arm)[0]
         cells = sorted({cell for m in measures for cell in m.cells}, key=lambda cell: (cell.kind, cell.name))
         own = {measure.key: Influence() for measure in measures}
         where = run_folder(out, run)
@@ -97,17 +98,17 @@ def read_scores(summary: Summary, out: Path | Mapping[str, Path]) -> Scores:
                 _add_anomaly(own, concerned, cell, clean or {}, table)
             else:
                 _add_known(own, concerned, cell, table)
-                _count(reliability.setdefault((method, _place(cell)), np.zeros((3, BINS))), table)
+                _count(reliability.setdefault((arm, _place(cell)), np.zeros((3, BINS))), table)
             if first and cell.kind in ("id", "anomaly"):
-                energies[method, cell.benchmark] = table["energy"]
+                energies[arm, cell.benchmark] = table["energy"]
         for key, influence in own.items():
             if influence.parts:
-                influences[method, seed, key] = influence.compact()
+                influences[arm, seed, key] = influence.compact()
     return Scores(influences, reliability, energies, tuple(missing))
 
 
-def _seeds(summary: Summary, method: str, measure: Measure) -> set[int]:
-    stat = summary.stats.get((method, measure.key))
+def _seeds(summary: Summary, arm: str, measure: Measure) -> set[int]:
+    stat = summary.stats.get((arm, measure.key))
     return set(stat.values) if stat else set()
 
 
