@@ -17,6 +17,7 @@ from anchored.models.compatibility import check, table
 TIMM = (
     "byobnet",
     "convnext",
+    "csatv2",  # three stems
     "efficientnet",
     "mobilenetv3",
     "nfnet",

@@ -42,9 +42,8 @@ def use_beside(net: nn.Module, held: Held, a: Tensor, b: Tensor) -> str:
         if any(getattr(node, "variable", None) is x for node in _graph(logits)):
             return _first_operation(net, received, a)
         change = _differ(logits, logits_of(net(b.clone())))
-        if change and change > 10 * _differ(
-            logits, logits_of(net(a.clone()))
-        ):  # more than a network that draws at random
+        # A network that draws at random changes by itself.
+        if change and change > 10 * _differ(logits, logits_of(net(a.clone()))):
             changed = _first_changed(net, set(held), a, b)
             return f"it changes the output of {changed}, by an operation that has no gradient"
     return ""

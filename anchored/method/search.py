@@ -39,7 +39,7 @@ def _probe(model: nn.Module, example: Tensor | None) -> tuple[nn.Module, Tensor]
         probe = copied(model).float()
         try:
             x = _input_of(probe, example)
-            probe(x)
+            probe(x.clone())
             return probe, x
         except Exception:  # a model that fixes its dtype: it runs as it is, or says what is wrong
             pass
@@ -77,7 +77,7 @@ def example_for(model: nn.Module) -> Tensor:
         generator = torch.Generator().manual_seed(0)
         example = torch.rand(2, *shape, generator=generator).to(parameter.device, parameter.dtype)
         try:
-            model(example)
+            model(example.clone())  # a model may change its input
             return example
         except Exception as error:  # any failure only means: not this size
             failures.append(
@@ -213,7 +213,7 @@ def _watch(model: nn.Module, layers: dict[str, nn.Module], x: Tensor, until: Cal
 
     handles = [m.register_forward_hook(functools.partial(watch, name)) for name, m in layers.items()]
     try:
-        model(x.clone())  # a model may change its input
+        model(x.clone())
     except _AllSeen:
         pass
     finally:

@@ -62,6 +62,8 @@ class Stem(nn.Module):
         try:
             return super().__getattr__(name)
         except AttributeError:
+            if name.startswith("__"):  # copy asks for __deepcopy__, and would get a copy of the layer alone
+                raise
             # Models read attributes of their stem (`self.projection.weight.dtype`): answer as the layer would.
             layer = super().__getattr__("layer")
             return getattr(layer.residual if isinstance(layer, Halves) else layer, name)
