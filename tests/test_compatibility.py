@@ -17,6 +17,7 @@ from anchored.models.compatibility import check, table
 TIMM = (
     "byobnet",
     "convnext",
+    "csatv2",  # three stems
     "efficientnet",
     "mobilenetv3",
     "nfnet",
@@ -115,7 +116,7 @@ def test_the_page_counts_and_gives_reasons(tmp_path: Path, monkeypatch: pytest.M
     compatibility.main(["--out", str(tmp_path / "page.md"), "--library", "ours"])
     page = (tmp_path / "page.md").read_text()
     assert "2 checked, 1 anchored, 1 refused" in page
-    assert "| none | Fixed | stem (Conv2d 3x3) | 16 |" in page and "| ours | none | Squared | ValueError:" in page
+    assert "| none | Fixed | stem (Conv2d 3x3) | 16 |" in page and "| ours | none | Squared | InputError:" in page
 
 
 def test_the_published_page_covers_the_libraries() -> None:

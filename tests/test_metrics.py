@@ -142,12 +142,17 @@ def test_top1_is_a_percentage() -> None:
 # --- anomaly scores -----------------------------------------------------------------------------------------
 
 
-def test_energy_is_larger_for_flat_logits_and_keeps_the_dtype() -> None:
+def test_energy_is_larger_for_flat_logits_and_at_least_float32() -> None:
     logits = torch.tensor([[[9.0, 0.0, 0.0], [1.0, 1.0, 1.0]]], dtype=torch.float32)
     energy = metrics.energy(logits)
     assert energy.shape == (1, 2) and energy.dtype == torch.float32
     assert energy[0, 0] < energy[0, 1]
     assert torch.allclose(energy, -torch.log(torch.exp(logits.double()).sum(-1)).float())
+    for dtype in (torch.bfloat16, torch.float16):
+        half = logits.to(dtype)
+        assert metrics.energy(half).dtype == torch.float32
+        torch.testing.assert_close(metrics.energy(half).double(), metrics.energy(half.double()), rtol=0, atol=1e-6)
+    assert metrics.energy(logits.double()).dtype == torch.float64
     for bad in (torch.tensor(1.0), torch.zeros(3, 0), np.zeros((2, 2))):
         with pytest.raises(InputError, match="logits must be a tensor"):
             metrics.energy(bad)  # type: ignore[arg-type]

@@ -136,6 +136,17 @@ def test_the_model_is_not_touched(model: nn.Module) -> None:
     torch.testing.assert_close(model(x), expected, rtol=0, atol=0)
 
 
+def test_a_copy_of_an_anchored_network_is_one(model: nn.Module) -> None:
+    x, r = seeded(2, 3, 6, 6), seeded(2, 3, 6, 6, seed=1)
+    net = anchor(model, example=x)
+    with torch.no_grad():  # the older norms keep a weight that is no leaf after a pass with gradients
+        expected = net(x, r)
+    for copied in (copy.deepcopy(net), copy.deepcopy(net.stem_layers()[0])):
+        stem = copied.stem_layers()[0] if isinstance(copied, Anchored) else copied
+        assert type(stem) is Stem and type(stem.layer) is Halves
+    torch.testing.assert_close(copy.deepcopy(net)(x, r), expected, rtol=0, atol=1e-12)
+
+
 class Rectified(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(super().forward(x))

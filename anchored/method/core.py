@@ -17,7 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anchored.method.stem import Stem, copied, example_for, find_stems, folded_layer, logits_of, widen
+from anchored.method.search import find_stems
+from anchored.method.stem import Stem, copied, folded_layer, logits_of, widen
+from anchored.method.wrappers import unwrapped
+from anchored.system.errors import InputError
 from anchored.system.eval_mode import evaluating
 
 
@@ -63,7 +66,8 @@ class Anchored(nn.Module):
             for k in range(len(references)):
                 for layer, shift in zip(layers, shifts, strict=True):
                     layer.shift = shift[k : k + 1]
-                logits.append(logits_of(self.net(x)))
+                # what comes before a stem may work on its input in place, and there are more passes to come
+                logits.append(logits_of(self.net(x if self.direct else x.clone())))
             return torch.stack(logits)
         finally:
             for layer in layers:
@@ -84,7 +88,7 @@ class Anchored(nn.Module):
             layer.watching = True
         try:
             with evaluating(self.net):  # this pass only looks at what reaches the stems: it moves no statistics
-                self.net(reference)
+                self.net(reference.clone())
             return [layer.seen for layer in layers]  # type: ignore[misc]
         finally:
             for layer in layers:
@@ -98,20 +102,24 @@ def anchor(
     example: Tensor | None = None,
     init: Literal["preserve", "fresh"] = "preserve",
 ) -> Anchored:
-    """An anchored copy of a classifier; `model` is not touched.
+    """An anchored copy of a classifier, in its dtype and on its device; `model` is not touched.
 
-    stem: name of the stem layer, where it cannot be found by watching the model run. example: one input
-    [1 or more, C, H, W] to watch it on. init: "preserve" keeps the function, anchor(model)(x, r) == model(x)
-    for every r; "fresh" gives the stem its default initialisation, for training from scratch (it draws from
-    torch's global generator, as creating a layer does). Raises ValueError where there is no linear stem.
+    What only runs the classifier (torch.compile, DataParallel, DistributedDataParallel) is not copied: the result
+    holds the network inside, and is itself what to compile or parallelise. stem: name of the stem layer, where it
+    cannot be found by watching the model run. example: one input [1 or more, C, H, W] to watch it on. init:
+    "preserve" keeps the function, anchor(model)(x, r) == model(x) for every r; "fresh" gives the stem its default
+    initialisation, for training from scratch (it draws from torch's global generator, as creating a layer does).
+    Raises InputError where there is no linear stem, where the model uses its input beside its stems (they would
+    see tuples, the rest plain x), and for models whose weights are not there (sharded, on the meta device).
     """
     if init not in ("preserve", "fresh"):
-        raise ValueError(f"init is 'preserve' or 'fresh'; got {init!r}")
-    if isinstance(model, Anchored):
-        raise ValueError("the model is anchored already")
-    net = copied(model)
+        raise InputError(f"init is 'preserve' or 'fresh'; got {init!r}")
+    net = unwrapped(model)
+    if any(isinstance(module, (Anchored, Stem)) for module in net.modules()):
+        raise InputError("the model is anchored already")
+    net = copied(net)
     with evaluating(net):
-        names, direct = find_stems(net, example_for(net) if example is None else example, stem)
+        names, direct = find_stems(net, example, stem)
     for name in names:
         layer = net.get_submodule(name)
         net = _replace(net, name, Stem(widen(layer, init)).train(layer.training))
@@ -136,7 +144,7 @@ def anchored_loss(
     Raises TypeError, naming the criterion, where it takes class indices only and the target is uniform.
     """
     if masked_target not in ("uniform", "label"):
-        raise ValueError(f"masked_target is 'uniform' or 'label'; got {masked_target!r}")
+        raise InputError(f"masked_target is 'uniform' or 'label'; got {masked_target!r}")
     criterion = F.cross_entropy if criterion is None else criterion
     logits = net(x, reference, masked=masked)
     if not (masked and masked_target == "uniform"):
@@ -157,11 +165,12 @@ def anchored_loss(
 def fold(net: Anchored, reference: Tensor) -> nn.Module:
     """An ordinary classifier with one reference built in: f(x) == net(x, reference), at the cost of the original.
 
-    reference: [1, C, H, W] or [C, H, W]. The result has the state dict of the original architecture plus at
-    most one tensor a stem; with a non-constant reference, or a padded stem, it takes inputs of the size of the
-    reference only. Raises ValueError where the stem does not allow it.
+    reference: [1, C, H, W] or [C, H, W], of any floating dtype: f computes in that of the network. The result has the
+    state dict of the original architecture plus at most one tensor a stem; with a non-constant reference, or a padded
+    stem, it takes inputs of the size of the reference only. Raises InputError where the stem does not allow it.
     """
-    reference = reference if reference.ndim == 4 else reference.unsqueeze(0)
+    weight = next(net.stem_layers()[0].parameters())
+    reference = (reference if reference.ndim == 4 else reference.unsqueeze(0)).to(weight.device, weight.dtype)
     folded = copied(net.net)
     for name, layer, r in zip(net.stems, net.stem_layers(), net._at_stems(reference), strict=True):
         folded = _replace(folded, name, folded_layer(layer, r).train(layer.training))
@@ -179,7 +188,7 @@ def _replace(net: nn.Module, name: str, layer: nn.Module) -> nn.Module:
 
 def _check(x: Tensor, reference: Tensor) -> None:
     if reference.ndim != x.ndim or reference.shape[1:] != x.shape[1:] or len(reference) not in (1, len(x)):
-        raise ValueError(
+        raise InputError(
             f"reference must be [B or 1, C, H, W] for x of [B, C, H, W]; got {list(reference.shape)} "
             f"for {list(x.shape)}"
         )

@@ -6,13 +6,14 @@ Everything downstream sees only a Predict, so a standard, an anchored and a fold
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from anchored.method.core import Anchored
+from anchored.method.precision import at_least_float32
 from anchored.method.references import ReferenceSet
 from anchored.method.stem import logits_of
 from anchored.system.errors import InputError
@@ -27,12 +28,19 @@ class Prediction:
     logits: [B, C]. std: [B, C], unbiased standard deviation over references of the softmax, or None for one
     reference. energy: [B], -logsumexp(logits), larger for anomalies (over K references: their mean energy).
     disagreement: [B], the share of references whose arg-max differs from that of `logits`, or None for one.
+    All are float32 or float64: values given in half precision become float32.
     """
 
     logits: Tensor
     energy: Tensor
     std: Tensor | None = None
     disagreement: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                object.__setattr__(self, field.name, at_least_float32(value))
 
     @property
     def probs(self) -> Tensor:
@@ -60,7 +68,7 @@ class Predict:
 
 
 def _single(logits: Tensor) -> Prediction:
-    logits = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+    logits = at_least_float32(logits)
     return Prediction(logits, -logits.logsumexp(-1))
 
 
@@ -119,8 +127,7 @@ def k_random(
     drawn = references.sample(k, seed)
 
     def predict(x: Tensor) -> Prediction:
-        logits = net.many(x, drawn.to(x.device, x.dtype))
-        logits = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+        logits = at_least_float32(net.many(x, drawn.to(x.device, x.dtype)))
         probs = logits.softmax(-1)
         mean = logits.mean(0) if average == "logits" else probs.mean(0).log()
         if tempering == "amp":
@@ -162,7 +169,7 @@ def transduction(
     flat_r, flat_d = r.flatten(1), residuals.flatten(1)
 
     def predict(x: Tensor) -> Prediction:
-        choice = nearest_reference(x.flatten(1), flat_r.to(x), flat_d.to(x), memory)
+        choice = nearest_reference(x.flatten(1), flat_r.to(x.device), flat_d.to(x.device), memory)
         return _single(net(x, r.to(x)[choice]))
 
     return Predict(net, predict, "transduction", 1)
@@ -173,8 +180,10 @@ def nearest_reference(x: Tensor, r: Tensor, residuals: Tensor, memory: int = 64 
 
     x: [N, D]; r: [m, D]; residuals: [M, D]. Up to ||x||^2, which no choice changes, the distance is
     -2 x.r_i + (||r_i + residual_j||^2 - 2 x.residual_j): two matrix products and an N x m x M broadcast, cut
-    into chunks of N of at most `memory` bytes.
+    into chunks of N of at most `memory` bytes. In the dtype of x, in half precision in float32.
     """
+    x = at_least_float32(x)
+    r, residuals = r.to(x.dtype), residuals.to(x.dtype)
     with torch.autocast(x.device.type, enabled=False):
         norms = (r**2).sum(1)[:, None] + 2 * r @ residuals.T + (residuals**2).sum(1)[None]  # [m, M]
         chunk = max(1, memory // (norms.numel() * norms.element_size()))

@@ -1,4 +1,4 @@
-"""The stem: the linear layer(s) an image enters a classifier through. Found by watching, then widened.
+"""The stem: the linear layer(s) an image enters a classifier through, widened to tuples and folded again.
 
 A stem is linear, so feeding it the tuple [r, x - r] instead of x is a change of that one layer only.
 """
@@ -6,7 +6,6 @@ A stem is linear, so feeding it the tuple [r, x - r] instead of x is a change of
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -15,6 +14,9 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
+
+from anchored.method.wrappers import drop_compiled_forward, inside
+from anchored.system.errors import InputError
 
 LINEAR = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 
@@ -29,7 +31,7 @@ class Halves(nn.Module):
     def __init__(self, reference: nn.Module, residual: nn.Module) -> None:
         super().__init__()
         if is_parametrized(reference, "bias"):
-            raise ValueError("a stem whose bias is parametrised cannot be anchored; remove that parametrisation")
+            raise InputError("a stem whose bias is parametrised cannot be anchored; remove that parametrisation")
         reference.register_parameter("bias", None)
         self.reference = reference
         self.residual = residual
@@ -60,6 +62,8 @@ class Stem(nn.Module):
         try:
             return super().__getattr__(name)
         except AttributeError:
+            if name.startswith("__"):  # copy asks for __deepcopy__, and would get a copy of the layer alone
+                raise
             # Models read attributes of their stem (`self.projection.weight.dtype`): answer as the layer would.
             layer = super().__getattr__("layer")
             return getattr(layer.residual if isinstance(layer, Halves) else layer, name)
@@ -131,14 +135,25 @@ def widen(layer: nn.Module, init: str) -> nn.Module:
 
 
 def copied(net: nn.Module) -> nn.Module:
-    """A deep copy; also of modules under the older weight_norm and spectral_norm, whose weight is no leaf."""
+    """A deep copy in which no module is compiled or parallel (`wrappers`).
+
+    Also of modules under the older weight_norm and spectral_norm, whose weight is no leaf.
+    """
+    modules = list(net.modules())
     with torch.no_grad():
-        for module in net.modules():
+        for module in modules:
             for hook in module._forward_pre_hooks.values():
                 if isinstance(hook, (WeightNorm, SpectralNorm)):
                     weight = getattr(module, hook.name).detach()
                     setattr(module, hook.name, weight)
-    return copy.deepcopy(net)
+    memo: dict[int, Any] = {}
+    for module in reversed(modules):  # the inner ones first
+        if (within := inside(module)) is not None:
+            memo[id(module)] = copy.deepcopy(within, memo)  # what the copy of its parent will hold in its place
+    result: nn.Module = copy.deepcopy(net, memo)
+    for module in result.modules():
+        drop_compiled_forward(module)
+    return result
 
 
 def bare(layer: nn.Module) -> nn.Module:
@@ -192,7 +207,7 @@ def add_reference_map(layer: nn.Module, inputs: tuple[Any, ...], output: Tensor)
     """Forward hook of a folded stem: adds the fixed map of the reference."""
     fixed = cast(Tensor, layer.reference_map)
     if output.shape[1:] != fixed.shape[1:]:
-        raise ValueError(
+        raise InputError(
             f"this model was folded with a reference whose stem output is {list(fixed.shape[1:])}; this input gives "
             f"{list(output.shape[1:])}. Use the input size of the reference, or fold again (the zero reference fits "
             "any size)."
@@ -238,107 +253,3 @@ def logits_of(output: Any) -> Tensor:
         if isinstance(logits, Tensor) and (name == "logits" or logits.ndim == 2):
             return logits
     raise TypeError(f"a classifier returns logits or an object with .logits; this one returns {type(output).__name__}")
-
-
-def example_for(model: nn.Module) -> Tensor:
-    """A random input [2, C, H, W] the model runs on, of a size its configuration names or a common one."""
-    parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(0))
-    first = next((m for m in model.modules() if isinstance(m, (nn.Conv2d, nn.Linear))), None)
-    channels = first.in_channels if isinstance(first, nn.Conv2d) else 3
-    shapes: list[tuple[int, ...]] = [(channels, side, side) for side in (32, 224, 64, 28, 256, 299, 384)]
-    config = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", None)
-    hinted = config.get("input_size") if isinstance(config, dict) else None
-    side = getattr(getattr(model, "config", None), "image_size", None)
-    if isinstance(side, int):
-        hinted = (getattr(model.config, "num_channels", channels), side, side)
-    if hinted:
-        shapes.insert(0, tuple(hinted))
-    failures = []
-    for shape in shapes:
-        generator = torch.Generator().manual_seed(0)
-        example = torch.rand(2, *shape, generator=generator).to(parameter.device, parameter.dtype)
-        try:
-            model(example)
-            return example
-        except Exception as error:  # any failure only means: not this size
-            failures.append(
-                f"{list(shape)}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-            )
-    raise ValueError(
-        "the model ran on none of the input sizes tried; pass example= with one input it takes. Tried: "
-        + "; ".join(failures)
-    )
-
-
-@torch.no_grad()
-def find_stems(model: nn.Module, example: Tensor, stem: str | None) -> tuple[list[str], bool]:
-    """Names of the linear layers the input enters `model` through, and whether they get the input as it is.
-
-    The model runs (in eval mode) on two inputs and their midpoint. The output of each linear layer that is
-    reached by finite values becomes NaN, so layers further down are recognised by the NaN they receive. A layer
-    is a stem when what it receives depends on the input affinely. Raises ValueError, listing what was seen, when
-    there is none, when one is fed through a non-linear path, or when one is called more than once.
-    """
-    layers: dict[str, nn.Module] = {
-        name: module for name, module in model.named_modules() if isinstance(module, LINEAR)
-    }
-    if stem is not None:
-        if stem not in layers:
-            some = ", ".join(repr(name) for name in list(layers)[:8])
-            raise ValueError(
-                f"stem={stem!r} names no Conv1d/2d/3d or Linear layer of the model. The first are: {some}."
-            )
-        layers = {stem: layers[stem]}
-    a, b = example, example.flip(0).roll(1, -1) * 0.5 + 0.1
-    runs = [_watch(model, layers, x) for x in (a, b, (a + b) / 2)]
-    at_a, at_b, at_middle = runs
-    stems, refused, direct = [], [], True
-    for name, calls in at_a.items():
-        if name not in at_b or name not in at_middle:
-            continue
-        (into_a, from_a), (into_b, from_b), (into_middle, from_middle) = (run[name][0] for run in runs)
-        if torch.equal(into_a, into_b):
-            continue  # fed by a constant (a position table, say), not by the image
-        if not _close(into_middle, (into_a + into_b) / 2):
-            refused.append(f"{name!r} receives a non-linear function of the input")
-        elif not _close(from_middle, (from_a + from_b) / 2):
-            refused.append(f"{name!r}, a {type(layers[name]).__name__}, is not linear itself")
-        elif len(calls) > 1:
-            refused.append(f"{name!r} is called {len(calls)} times")
-        else:
-            stems.append(name)
-            direct = direct and into_a.shape == a.shape and torch.equal(into_a, a)
-    if refused or not stems:
-        seen = "; ".join(refused) or "no Conv1d/2d/3d or Linear layer received a linear function of the input"
-        first = ", ".join(f"{name or '(the model)'} ({type(m).__name__})" for name, m in list(layers.items())[:6])
-        raise ValueError(
-            f"no linear stem found: {seen}. Linear layers of the model, in order: {first or 'none'}. "
-            "If the image enters through one of them, pass its name as stem=."
-        )
-    return stems, direct
-
-
-def _close(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and torch.allclose(a, b, rtol=1e-3, atol=1e-4)
-
-
-Calls = dict[str, list[tuple[Tensor, Tensor]]]
-
-
-def _watch(model: nn.Module, layers: dict[str, nn.Module], x: Tensor) -> Calls:
-    """What each of `layers` receives and returns, as far as it is finite, when such outputs then become NaN."""
-    seen: Calls = {}
-
-    def watch(name: str, _: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        if not inputs or not torch.isfinite(inputs[0]).all():
-            return output
-        seen.setdefault(name, []).append((inputs[0].clone(), output.clone()))
-        return torch.full_like(output, torch.nan)
-
-    handles = [m.register_forward_hook(functools.partial(watch, name)) for name, m in layers.items()]
-    try:
-        model(x)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return seen
