@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anchored.arms.setting import ANCHORED, at_least_1, check, setting
-
-PROTOCOLS = ("one_random", "k_random", "transduction")
+from anchored.method.protocols import PROTOCOLS
 
 
 @dataclass(frozen=True)
@@ -18,9 +17,9 @@ class PredictionSettings:
 
     protocol: str = setting(
         "one_random",
-        help="one_random, k_random or transduction",
+        help=", ".join(PROTOCOLS),
         of="prediction",
-        choices=PROTOCOLS,
+        choices=tuple(PROTOCOLS),
         methods=ANCHORED,
         hashed=True,
     )

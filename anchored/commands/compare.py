@@ -19,6 +19,7 @@ from anchored.system.errors import InputError
 from anchored.system.files import as_tuple
 
 NAME, HELP = "compare", "train standard, vanilla and masking; evaluate; report"
+SMOKE_SEVERITIES = (3,)
 SHORT = ("methods", "masked_target")  # flags that arms are given by without being written out
 
 
@@ -71,6 +72,8 @@ def described(flags: Namespace) -> Comparison:
     """The Comparison that the flags describe. Raises InputError."""
     names = ("seeds", "on", "severities", "anomalies", "report_pairs", *SHORT)
     values: dict[str, Any] = {name: as_tuple(flags[name]) for name in names}
+    if flags.smoke and values["severities"] == (1, 2, 3, 4, 5):
+        values["severities"] = SMOKE_SEVERITIES
     values |= {"protocol": flags.protocol, "baseline": flags.baseline, "arms": _arms(flags)}
     if flags.k is not None and flags.protocol == "one_random" and not values["arms"]:
         warnings.warn("--k has no effect without --protocol k_random or transduction", stacklevel=2)

@@ -91,7 +91,7 @@ def _recipe_flags(add: Callable[..., Any]) -> None:
     add(
         "--smoke",
         action="store_true",
-        help="minutes, not hours: at most 2 epochs, 5,000 training images, 500 test images",
+        help="minutes, not hours: at most 2 epochs, 5,000 training images, 500 test images a cell",
     )
 
 
@@ -197,7 +197,7 @@ def as_yaml(flags: Namespace, settings: Comparison) -> str:
     if flags.smoke:
         values["train_limit"] = settings.shared.data.train_limit
         if "limit" in values:
-            values["limit"] = settings.limit
+            values |= {"limit": settings.limit, "severities": list(settings.severities)}
     return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
 
 

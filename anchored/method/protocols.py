@@ -192,3 +192,12 @@ def nearest_reference(x: Tensor, r: Tensor, residuals: Tensor, memory: int = 64 
             to_bank = norms[None] - 2 * (part @ residuals.T)[:, None]  # [n, m, M]
             choice.append((to_bank.amin(2) - 2 * part @ r.T).argmin(1))
         return torch.cat(choice)
+
+
+# By name, as commands ask for them: (net, references, k, seed) -> Predict. k: references of k_random, candidates of
+# transduction; seed: draws them.
+PROTOCOLS: dict[str, Callable[[Anchored, ReferenceSet, int, int], Predict]] = {
+    "one_random": lambda net, references, k, seed: one_random(net, references),
+    "k_random": lambda net, references, k, seed: k_random(net, references, k=k, seed=seed),
+    "transduction": lambda net, references, k, seed: transduction(net, references, candidates=k, seed=seed),
+}

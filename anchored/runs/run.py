@@ -59,16 +59,12 @@ class Run:
 
         k: references of k_random, candidates of transduction. Raises InputError for an unknown protocol.
         """
-        if protocol not in ("one_random", "k_random", "transduction"):
-            raise unknown("protocol", protocol, ["one_random", "k_random", "transduction"])
+        if protocol not in protocols.PROTOCOLS:
+            raise unknown("protocol", protocol, protocols.PROTOCOLS)
         if not isinstance(self.net, Anchored):
             return protocols.direct(self.net)
         assert self.references is not None
-        if protocol == "one_random":
-            return protocols.one_random(self.net, self.references)
-        if protocol == "k_random":
-            return protocols.k_random(self.net, self.references, k=k, seed=seed)
-        return protocols.transduction(self.net, self.references, candidates=k, seed=seed)
+        return protocols.PROTOCOLS[protocol](self.net, self.references, k, seed)
 
     def predict(self, images: Shown, *, protocol: str = "one_random", k: int = 10, seed: int = 0) -> Prediction:
         """Predict on pictures of any size: preprocessing is included.
