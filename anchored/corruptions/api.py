@@ -114,8 +114,6 @@ def corrupt(
         raise unknown("corruption", name, NAMES)
     severity = tables.check_severity(severity)
     count, height, width, channels = images.shape
-    if (name in common.SQUARE or name in bar.BAR) and height != width:
-        raise InputError(f"{name} is defined for square images only, not {height} x {width}")
     chosen, factor = tables.choose(table, height, width)
     positions = _positions(index, count)
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):

@@ -13,14 +13,14 @@ from anchored.corruptions.motion import motion
 def snow(x: Tensor, job: Job) -> Tensor:
     """Flakes from thresholded noise, zoomed and blurred along a steep direction, over a whitened image."""
     loc, scale, zoom, threshold, radius, sigma, mix = job.params
-    count, side = x.shape[:2]
+    count, height, width, _ = x.shape
     if job.draws.peer:
-        noise = job.draws.normal(side, side)
+        noise = job.draws.normal(height, width)
     else:
         # Only the centre survives the zoom.
-        crop, top = zoom_crop(side, zoom)
-        noise = torch.zeros(count, side, side, device=x.device)
-        noise[:, top : top + crop, top : top + crop] = job.draws.normal(crop, crop)
+        (deep, top), (wide, left) = zoom_crop(height, zoom), zoom_crop(width, zoom)
+        noise = torch.zeros(count, height, width, device=x.device)
+        noise[:, top : top + deep, left : left + wide] = job.draws.normal(deep, wide)
     layer = clipped_zoom(noise.double().mul_(scale).add_(loc).permute(1, 2, 0).contiguous(), zoom)
     layer = layer.permute(2, 0, 1).unsqueeze(-1).contiguous()
     layer = layer.masked_fill(layer < threshold, 0).clamp_(0, 1).mul_(255).to(torch.uint8)
