@@ -47,14 +47,14 @@ def run(flags: Namespace, command: str) -> None:
     """Run `anchored corrupt`. Raises InputError."""
     from anchored.corruptions.generate import Request, generate
     from anchored.corruptions.preview import preview
-    from anchored.corruptions.units import severities
+    from anchored.corruptions.units import parse_severities
 
     if flags.out is None and flags.preview is None:
         raise InputError("say where to write: --out FOLDER for the data set, --preview FILE.png for one picture.")
     request = Request(
         data=flags.data,
         suite=tuple(flags.suite or ["c"]),
-        severities=severities(flags.severities),
+        severities=parse_severities(flags.severities),
         part=flags.split,
         layout=flags.layout,
         codec=flags.codec,
