@@ -52,7 +52,7 @@ def fourier_noise(draws: Draws, planes: int, power: Tensor, exact: bool) -> Tens
 
 
 def blue_noise_sample(x: Tensor, job: Job) -> Tensor:
-    """Pixels kept where blue noise exceeds a threshold, black elsewhere."""
+    """Pixels kept where blue noise, made on the whole image, exceeds a threshold, black elsewhere."""
     power = _radius(*x.shape[1:3]).to(x.device)
     noise = fourier_noise(job.draws.child(), 1, power, job.exact)[:, 0]
     return x * (noise > job.params * 0.3 - 2.5).unsqueeze(-1)
@@ -73,7 +73,7 @@ def _scalars(draws: Draws, number: int) -> list[Tensor]:
 
 
 def single_frequency_greyscale(x: Tensor, job: Job) -> Tensor:
-    """A plane wave of random direction and frequency added to all channels."""
+    """A plane wave of random direction and frequency, in radians a pixel, added to all channels."""
     draws, dtype = job.draws, real(job)
     if isinstance(draws, PeerStreams):
         first, second = _scalars(draws, 2)
@@ -93,7 +93,7 @@ def single_frequency_greyscale(x: Tensor, job: Job) -> Tensor:
 
 
 def cocentric_sine_waves(x: Tensor, job: Job) -> Tensor:
-    """Rings with wavy edges about a random point, a sawtooth across each ring; widths in shorter sides."""
+    """Rings with wavy edges about a random point of the image, a sawtooth across each; widths in shorter sides."""
     # In float64 in both modes: at the sawtooth's jumps the last bits decide between far levels.
     height, width, dtype = *x.shape[1:3], torch.float64
     shorter = min(height, width)

@@ -119,7 +119,6 @@ def zoom_crop(side: int, zoom: float) -> tuple[int, int]:
     return crop, (side - crop) // 2
 
 
-@lru_cache(maxsize=256)
 def _zoom_axis(side: int, zoom: float) -> tuple[np.ndarray, np.ndarray] | None:
     """Two source positions and weights, both [2, side], of a clipped zoom; None where it is the identity."""
     crop, top = zoom_crop(side, zoom)
@@ -134,6 +133,7 @@ def _zoom_axis(side: int, zoom: float) -> tuple[np.ndarray, np.ndarray] | None:
     return np.stack([low + top, high + top]), np.stack([first, 1.0 - first])
 
 
+@lru_cache(maxsize=256)
 def _zoom_axes(height: int, width: int, zoom: float) -> list[tuple[np.ndarray, np.ndarray]] | None:
     """`_zoom_axis` down and across; None where both are the identity, as the shorter one alone may be."""
     axes = [_zoom_axis(size, zoom) for size in (height, width)]

@@ -173,7 +173,10 @@ def displace(image: Tensor, down: Tensor, right: Tensor, exact: bool) -> Tensor:
 
 
 def elastic_transform(x: Tensor, job: Job) -> Tensor:
-    """An affine map from three points shifted by U(-a, a), then displacements alpha * smoothed U(-1, 1)."""
+    """An affine map from three points shifted by U(-a, a), then displacements alpha * smoothed U(-1, 1), in pixels.
+
+    The points lie about the centre of the image; see `affine_maps`.
+    """
     alpha, sigma, shift = job.params
     height, width = x.shape[1:3]
     corners = job.draws.uniform(3, 2).cpu().double().numpy()

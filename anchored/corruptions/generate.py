@@ -127,7 +127,7 @@ def generate(request: Request, out: Path, *, workers: int | None = None, console
             plan = _plan(request, decoded, out)
             _prepare(plan, listing)
             with Work(plan.count * len(plan.names) * len(plan.severities), console) as work:
-                _make(plan, processes, work)
+                _make_units(plan, processes, work)
         return write_manifest(plan, listing, decoded, about)
 
 
@@ -271,7 +271,7 @@ def _prepare(plan: Plan, listing: Listing) -> None:
             file.truncate(size)
 
 
-def _make(plan: Plan, processes: Processes, work: Work) -> None:
+def _make_units(plan: Plan, processes: Processes, work: Work) -> None:
     """Make all units that are not recorded as done, and every array file once its units are."""
     close_inputs()
     todo: dict[str, set[Unit]] = {name: set() for name in plan.names}

@@ -86,8 +86,8 @@ def sheet(rows: list[list[NDArray[np.uint8]]], names: tuple[str, ...], titles: l
     height, width = rows[0][0].shape[:2]
     shrunk = min(1, LARGEST / max(height, width))
     high, wide = max(1, round(height * shrunk)), max(1, round(width * shrunk))
-    # Titles need the room of a picture as wide as it may be.
-    step = max(wide, min(LARGEST, max(height, width))) + GAP
+    # A title takes the room of a square picture.
+    step = min(LARGEST, max(height, width)) + GAP
     blocks = 2 if len(rows) > 12 else 1
     deep = -(-len(rows) // blocks)
     block_width = len(titles) * step + 4 * GAP

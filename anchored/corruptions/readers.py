@@ -63,8 +63,7 @@ def read_archive(
     missing = tuple(name for name in wanted if name not in names)
     notes = []
     if missing:
-        found = f"{len(wanted) - len(missing)} of {len(wanted)} corruptions found in {root.name}: {', '.join(names)}"
-        notes.append(f"{found}; missing: {', '.join(missing)}")
+        notes.append(_missing_note(root, names, wanted, missing))
         if strict:
             raise InputError(f"{notes[0]}.")
         warnings.warn(notes[0], stacklevel=2)
@@ -126,6 +125,11 @@ def _corruptions_found(root: Path) -> tuple[dict[str, Path], dict[str, Path]]:
             f"{root}: corruptions are files like fog.npy with labels.npy, or folders like fog/1/CLASS; found {found}."
         )
     return arrays, folders
+
+
+def _missing_note(root: Path, names: tuple[str, ...], wanted: tuple[str, ...], missing: tuple[str, ...]) -> str:
+    there = f"{len(wanted) - len(missing)} of {len(wanted)}"
+    return f"{there} corruptions found in {root.name}: {', '.join(names)}; missing: {', '.join(missing)}"
 
 
 def _source(manifest: dict[str, Any] | None) -> str:
