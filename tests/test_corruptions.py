@@ -28,7 +28,6 @@ DETERMINISTIC = {
     "saturate",
     "circular_motion_blur",
 }
-BAR = {*suite("c-bar", table="cifar"), *suite("c-bar", table="imagenet")}
 # A threshold decides between pixel and black, and float32 may fall on its other side.
 JUMPS = {"blue_noise_sample"}
 
@@ -78,11 +77,12 @@ def test_tensors_and_arrays_agree_and_stay_untouched(name: str, images: np.ndarr
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("name", NAMES)
 def test_cuda_is_at_most_one_level_off(name: str, images: np.ndarray) -> None:
-    on_cpu = corrupt(torch.from_numpy(images), name, 3, seed=0)
-    on_gpu = corrupt(torch.from_numpy(images).cuda(), name, 3, seed=0)
-    assert on_gpu.is_cuda
-    difference = (on_cpu.int() - on_gpu.cpu().int()).abs()
-    assert difference.max() <= 1 and (difference > 0).double().mean() <= 1e-3
+    for part in (torch.from_numpy(images), torch.from_numpy(images[:, :24])):
+        on_cpu = corrupt(part, name, 3, seed=0)
+        on_gpu = corrupt(part.cuda(), name, 3, seed=0)
+        assert on_gpu.is_cuda
+        difference = (on_cpu.int() - on_gpu.cpu().int()).abs()
+        assert difference.max() <= 1 and (difference > 0).double().mean() <= 1e-3
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -106,19 +106,6 @@ def test_grey_images_and_other_sizes(name: str, side: int, images: np.ndarray) -
     # A corruption that treats channels alike does the same to the grey image.
     if name in DETERMINISTIC - {"saturate", "jpeg_compression"}:
         np.testing.assert_array_equal(out[..., 0], rgb[..., 1])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_landscape_images(name: str, images: np.ndarray) -> None:
-    wide = images[:2, :24]
-    if name in BAR | {"zoom_blur", "snow"}:
-        with pytest.raises(InputError, match="square"):
-            corrupt(wide, name, 1, seed=0)
-    else:
-        out = corrupt(wide, name, 1, seed=0)
-        assert out.shape == wide.shape
-        # Severity 1 is mild: the picture stays recognisable.
-        assert np.corrcoef(out.ravel(), wide.ravel())[0, 1] > 0.7
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -21,23 +21,26 @@ def streams(count: int, name: str = "x") -> Streams:
     return Streams(5, name, 1, np.arange(count), CPU)
 
 
-def test_rotation_blur_of_one_angle_equals_scipy() -> None:
+@pytest.mark.parametrize("shape", [(20, 20), (20, 33), (31, 12)])
+def test_rotation_blur_of_one_angle_equals_scipy(shape: tuple[int, int]) -> None:
     rng = np.random.default_rng(0)
-    image = rng.random((20, 20))
-    prefilter = bar_warp._spline_prefilter(20).numpy()
-    index, weight = bar_warp._rotation(20, 7.3)
-    ours = ((prefilter @ image @ prefilter.T).ravel()[index] * weight).sum(1).reshape(20, 20)
+    image = rng.random(shape)
+    down, across = (bar_warp._spline_prefilter(size).numpy() for size in shape)
+    index, weight = bar_warp._rotation(*shape, 7.3)
+    ours = ((down @ image @ across.T).ravel()[index] * weight).sum(1).reshape(shape)
     np.testing.assert_allclose(ours, ndimage.rotate(image, 7.3, reshape=False), atol=1e-12)
 
 
+@pytest.mark.parametrize("shape", [(32, 32), (25, 40)])
 @pytest.mark.parametrize("scale", [1.0, 1.05, 1.225, 1.5])
-def test_fringe_matrix_equals_scipy_zoom_without_prefilter(scale: float) -> None:
+def test_fringe_matrix_equals_scipy_zoom_without_prefilter(scale: float, shape: tuple[int, int]) -> None:
+    height, width = shape
     rng = np.random.default_rng(1)
-    image = rng.random((32, 32))
+    image = rng.random(shape)
     zoomed = ndimage.zoom(image, scale, prefilter=False)
-    edge = (len(zoomed) - 32) // 2
-    matrix = bar_warp._fringe_matrix(32, scale).double().numpy()
-    np.testing.assert_allclose(matrix @ image @ matrix.T, zoomed[edge:, edge:][:32, :32], atol=1e-6)
+    top, left = ((large - small) // 2 for large, small in zip(zoomed.shape, shape, strict=True))
+    down, across = (bar_warp._fringe_matrix(size, scale).double().numpy() for size in shape)
+    np.testing.assert_allclose(down @ image @ across.T, zoomed[top:, left:][:height, :width], atol=1e-6)
 
 
 def test_samples_are_bilinear_and_black_outside() -> None:
@@ -78,23 +81,26 @@ def _line_by_error_term(row: int, column: int, last_row: int, last_column: int) 
             row += step_row
 
 
-def test_lines_equal_the_stepwise_algorithm() -> None:
+@pytest.mark.parametrize("shape", [(24, 24), (16, 36), (36, 16)])
+def test_lines_equal_the_stepwise_algorithm(shape: tuple[int, int]) -> None:
     """The closed form per column against the sequential walk, on the same random numbers."""
-    side, strength, count = 24, 2.1, 30
+    strength, count = 2.1, 30
+    height, width = shape
+    reach = max(shape)
     rng = np.random.default_rng(3)
-    images = rng.integers(0, 256, (count, side, side, 3), dtype=np.uint8)
+    images = rng.integers(0, 256, (count, *shape, 3), dtype=np.uint8)
     got = bar_overlay.lines(torch.from_numpy(images), Job(strength, PeerStreams(range(count), CPU))).numpy()
     for i in range(count):
         state = np.random.RandomState(i)
         angle, variation = state.uniform(0, 2 * np.pi), state.uniform(0.1, 1)
         child = np.random.RandomState(state.randint(0, 2**32))
         out = images[i].copy()
-        for _ in range(int(strength / 10 * side)):
-            x, y = side * child.uniform(), side * child.uniform()
+        for _ in range(int(strength / 10 * 24)):  # 24 = sqrt(height * width) in all three
+            x, y = height * child.uniform(), width * child.uniform()
             turned = angle + 2 * np.pi * variation * (child.uniform() - 0.5)
-            dx, dy = np.cos(turned) * side, np.sin(turned) * side
+            dx, dy = np.cos(turned) * reach, np.sin(turned) * reach
             for (r, c), v in _line_by_error_term(int(x - dx), int(y - dy), int(x + dx), int(y + dy)).items():
-                if 0 <= r < side and 0 <= c < side:
+                if 0 <= r < height and 0 <= c < width:
                     out[r, c] = ((1 - v) * out[r, c] + v * 128).astype(np.uint8)
         np.testing.assert_array_equal(got[i], out)
 
@@ -129,16 +135,19 @@ def test_perlin_noise_by_matrices_equals_the_pixel_formula() -> None:
         assert abs(int(got[row, column]) - int(255 * min(0.5 * turbulence + 0.5, 1))) <= 1
 
 
-@pytest.mark.parametrize("side", [16, 17])
-def test_fourier_noise_has_unit_variance_and_the_shape_of_its_power(side: int) -> None:
-    radius = bar_noise._radius(side)
+@pytest.mark.parametrize("shape", [(16, 16), (17, 17), (16, 32), (33, 17), (16, 51), (32, 17)])
+def test_fourier_noise_has_unit_variance_and_the_shape_of_its_power(shape: tuple[int, int]) -> None:
+    radius = bar_noise._radius(*shape)
     noise = bar_noise.fourier_noise(streams(300), 2, radius, exact=True)
+    assert noise.shape == (300, 2, *shape)
     assert torch.allclose(noise.std(dim=(-2, -1), correction=0), torch.ones(300, 2, dtype=torch.float64))
     spectrum = torch.fft.fftshift(torch.fft.fft2(noise).abs().square().mean((0, 1)))
-    centre = side // 2
-    # Blue: the power grows with the square of the frequency.
-    low, high = spectrum[centre, centre + 1], spectrum[centre, centre + 6]
+    down, right = (size // 2 for size in shape)
+    # Blue: the power grows with the square of the frequency, along both axes alike.
+    low, high = spectrum[down, right + 1], spectrum[down, right + 6]
     assert 20 < high / low < 50
+    steps = [round(size / 4) for size in shape]
+    assert 0.7 < spectrum[down + steps[0], right] / spectrum[down, right + steps[1]] < 1.4
     assert torch.corrcoef(torch.stack([noise[:, 0].flatten(), noise[:, 1].flatten()]))[0, 1].abs() < 0.02
 
 
@@ -197,10 +206,10 @@ def test_ripple_of_a_ramp_shows_its_displacement() -> None:
 
 def test_rotations_one_by_one_equal_the_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(5)
-    images = rng.integers(0, 256, (2, 20, 20, 3), dtype=np.uint8)
+    images = rng.integers(0, 256, (2, 20, 27, 3), dtype=np.uint8)
     for exact in (True, False):
         together = corrupt(images, "circular_motion_blur", 5, seed=0, exact=exact)
-        monkeypatch.setattr(bar_warp, "_MAX_TURNED_SIDE", 0)
+        monkeypatch.setattr(bar_warp, "_MAX_TURNED_PIXELS", 0)
         apart = corrupt(images, "circular_motion_blur", 5, seed=0, exact=exact)
         monkeypatch.undo()
         difference = np.abs(together.astype(int) - apart)

@@ -6,10 +6,12 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections import namedtuple
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +22,10 @@ from PIL import Image
 
 from anchored import data as sources
 from anchored.cli import main
-from anchored.corruptions import corrupt, suite
-from anchored.corruptions import units as cells
+from anchored.corruptions import corrupt, suite, units
 from anchored.corruptions.generate import Request, generate
-from anchored.corruptions.units import Unit, encode, peer_seed, severities
+from anchored.corruptions.units import Unit, encode_image, parse_severities, peer_seed
+from anchored.data.images import fit
 from anchored.system.errors import InputError
 
 
@@ -120,7 +122,7 @@ def test_folder_layout_keeps_names_and_holds_what_corrupt_gives(tmp_path: Path) 
     relative = [*(f"cat/{i:03}" for i in range(5)), "cat/deep", *(f"dog/{i:03}" for i in range(4)), "dog/more/inner"]
     for image, name in zip(done, relative, strict=True):
         path = tmp_path / "jpeg" / "shot_noise" / "1" / (name + (".jpg" if name == "cat/deep" else ".JPEG"))
-        assert path.read_bytes() == encode(image, "jpeg")
+        assert path.read_bytes() == encode_image(image, "jpeg")
         with Image.open(path) as opened:
             assert opened.format == "JPEG" and opened.size == (20, 20)
             ours = opened.quantization
@@ -230,7 +232,7 @@ def test_bad_data_ends_with_one_message_and_nothing_written(tmp_path: Path, caps
         "wide": ({"x": pixels.astype(np.uint16), "y": labels}, "got uint16"),
         "empty": ({"x": pixels[:0], "y": labels[:0]}, "has no images"),
         "one": ({"x": pixels[:, :1, :1, 0], "y": labels}, "at least 8 px, not 1 x 1"),
-        "oblong": ({"x": pixels[:, :10], "y": labels}, "is not square"),
+        "low": ({"x": pixels[:, :7], "y": labels}, "at least 8 px, not 7 x 12"),
         "flat": ({"x": pixels[0, 0], "y": labels}, "[N, H, W]"),
     }
     for name, (arrays, message) in bad.items():
@@ -262,7 +264,7 @@ def test_a_full_disk_leaves_nothing_half_written(
     out = tmp_path / "out"
     arguments = ["digits", "--suite", "contrast", "fog", "--severities", "1-2", "--limit", "30", "--layout", layout]
     arguments += ["--out", str(out)]
-    whole = {"_write_at": cells._write_at, "_write_file": cells._write_file}
+    whole = {"_write_at": units._write_at, "_write_file": units._write_file}
 
     def full(name: str) -> object:
         def write(*given: object) -> object:
@@ -274,7 +276,7 @@ def test_a_full_disk_leaves_nothing_half_written(
         return write
 
     for name in whole:
-        monkeypatch.setattr(cells, name, full(name))
+        monkeypatch.setattr(units, name, full(name))
     assert "No space left on device" in fails(arguments, capsys)
     there = sorted(path.relative_to(out).parts[0] for path in tree(out) for path in [out / path])
     assert set(there) == {".anchored", "contrast.npy" if layout == "arrays" else "contrast"}
@@ -289,9 +291,6 @@ def test_a_full_disk_leaves_nothing_half_written(
 def test_a_disk_too_small_is_noticed_before_any_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import shutil
-    from collections import namedtuple
-
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9 - 10**6, 10**6))
     message = fails(["digits", "--out", str(tmp_path / "out")], capsys)
@@ -324,18 +323,18 @@ def test_kill_9_resumes_to_the_same_bytes(layout: str, tmp_path: Path) -> None:
 def test_units_noted_as_done_are_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted within a file: the rest is made; whole lines of the notes count, a torn one does not."""
     request = Request("digits", suite=("contrast",), severities=(1, 2))
-    monkeypatch.setattr(cells, "_STRETCH", 100 * 32 * 32 * 3)
+    monkeypatch.setattr(units, "_UNIT_BYTES", 100 * 32 * 32 * 3)
     generate(request, tmp_path / "whole", workers=1)
     out, made = tmp_path / "out", []
-    original = cells.make
+    original = units.make_unit
 
-    def make(plan: cells.Plan, unit: Unit) -> list[str]:
+    def make_unit(plan: units.Plan, unit: Unit) -> list[str]:
         made.append(unit)
         if len(made) == 5:
             raise KeyboardInterrupt
         return original(plan, unit)
 
-    monkeypatch.setattr("anchored.corruptions.pool.make", make)
+    monkeypatch.setattr("anchored.corruptions.pool.make_unit", make_unit)
     with pytest.raises(KeyboardInterrupt):
         generate(request, out, workers=1)
     with open(out / ".anchored" / "contrast.done", "a") as file:
@@ -366,21 +365,18 @@ def test_the_contact_sheet_shows_every_corruption(tmp_path: Path, capsys: pytest
     main(["corrupt", str(tmp_path / "photo.png"), "--image-size", "36", "--suite", "contrast", "--preview", str(sheet)])
     with Image.open(sheet) as opened:
         page = np.asarray(opened.convert("RGB"))
-    from anchored.data.images import fit
-
     with Image.open(tmp_path / "photo.png") as opened:
         image = fit(opened, 36)
-    cells_there = [image, *(corrupt(image[None], "contrast", s, seed=0)[0] for s in range(1, 6))]
+    row = [image, *(corrupt(image[None], "contrast", s, seed=0)[0] for s in range(1, 6))]
     assert page.shape[0] == 20 + 17 + 3 + 36
-    for column, cell in enumerate(cells_there):
+    for column, shown in enumerate(row):
         left = 6 + column * 39
-        np.testing.assert_array_equal(page[37:73, left : left + 36], cell)
-    assert "is not square" in fails([str(tmp_path / "photo.png"), "--preview", str(sheet)], capsys)
+        np.testing.assert_array_equal(page[37:73, left : left + 36], shown)
 
 
 def test_severities_as_people_write_them() -> None:
-    assert severities(["1-5"]) == (1, 2, 3, 4, 5) == severities([5, 4, 3, 2, 1])
-    assert severities(["1,3", "5"]) == (1, 3, 5) and severities(["2-3", "3"]) == (2, 3)
+    assert parse_severities(["1-5"]) == (1, 2, 3, 4, 5) == parse_severities([5, 4, 3, 2, 1])
+    assert parse_severities(["1,3", "5"]) == (1, 3, 5) and parse_severities(["2-3", "3"]) == (2, 3)
     for bad in (["-1"], ["3-2"], [""], ["1.5"], []):
         with pytest.raises(InputError, match="severities are 1 to 5"):
-            severities(bad)
+            parse_severities(bad)

@@ -8,7 +8,7 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 
 from anchored.corruptions.generate import Request, generate
-from anchored.corruptions.units import severities
+from anchored.corruptions.units import parse_severities
 from anchored.system.errors import InputError
 
 NAME, HELP = "corrupt", "corrupted copies of a data set"
@@ -55,7 +55,7 @@ def run(flags: Namespace, command: str) -> None:
     request = Request(
         data=flags.data,
         suite=tuple(flags.suite or ["c"]),
-        severities=severities(flags.severities),
+        severities=parse_severities(flags.severities),
         part=flags.split,
         layout=flags.layout,
         codec=flags.codec,

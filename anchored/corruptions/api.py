@@ -98,7 +98,8 @@ def corrupt(
 ) -> Images:
     """Corrupt a batch of images; the result has the type, shape, dtype and device of `images`.
 
-    images: uint8 [N, H, W, C], numpy or torch, C 1 or 3, sides of at least 8 px.
+    images: uint8 [N, H, W, C], numpy or torch, C 1 or 3, sides of at least 8 px, square or not. Of images that are not
+        square the shorter side decides about strengths and lengths (docs/corruptions.md says it of each corruption).
     name: one of `NAMES`; severity: 1..5.
     seed, index: an image's random numbers depend on (seed, name, severity, its position in the data set) alone;
         `index` is the position of the first image, or an array of all positions.
@@ -114,20 +115,9 @@ def corrupt(
         raise unknown("corruption", name, NAMES)
     severity = tables.check_severity(severity)
     count, height, width, channels = images.shape
-    if (name in common.SQUARE or name in bar.BAR) and height != width:
-        raise InputError(f"{name} is defined for square images only, not {height} x {width}")
-    chosen, factor = tables.choose(table, height, width)
     positions = _positions(index, count)
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-        raise InputError(f"seed must be an integer, not {seed!r}")
-    if peer_seeds is not None and len(peer_seeds) != count:
-        raise InputError(f"peer_seeds must have one seed an image ({count}), not {len(peer_seeds)}")
-    parameters = (
-        bar.strength(name, severity, chosen) if name in bar.BAR else tables.parameters(name, severity, chosen, factor)
-    )
-    textures: tuple[Tensor, ...] = ()
-    if name == "frost":
-        textures = frost.textures(frost.find(frost_dir), tables.FROST_SCALE[chosen] * factor, height, width)
+    _check_seeds(seed, peer_seeds, count)
+    parameters, textures = _strength(name, severity, table, height, width, frost_dir)
 
     device = images.device if isinstance(images, Tensor) else torch.device("cpu")
     out: Any = torch.empty_like(images) if isinstance(images, Tensor) else np.empty(images.shape, np.uint8)
@@ -147,6 +137,26 @@ def corrupt(
             done = _grey_or_colour(FUNCTIONS[name], name, pixels, job)
             out[part] = done if isinstance(out, Tensor) else done.numpy()
     return out
+
+
+def _check_seeds(seed: Any, peer_seeds: Sequence[int] | None, count: int) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise InputError(f"seed must be an integer, not {seed!r}")
+    if peer_seeds is not None and len(peer_seeds) != count:
+        raise InputError(f"peer_seeds must have one seed an image ({count}), not {len(peer_seeds)}")
+
+
+def _strength(
+    name: str, severity: int, table: str | None, height: int, width: int, frost_dir: str | os.PathLike[str] | None
+) -> tuple[Any, tuple[Tensor, ...]]:
+    """The parameters of a corruption for images of this size, and the textures it needs."""
+    chosen, factor = tables.choose(table, height, width)
+    if name in bar.BAR:
+        return bar.strength(name, severity, chosen), ()
+    parameters = tables.parameters(name, severity, chosen, factor)
+    if name != "frost":
+        return parameters, ()
+    return parameters, frost.textures(frost.find(frost_dir), tables.FROST_SCALE[chosen] * factor, height, width)
 
 
 def _grey_or_colour(function: Corruption, name: str, x: Tensor, job: Job) -> Tensor:

@@ -1,6 +1,8 @@
 """The 15 corruptions of the two C-bar lists (CIFAR-10-C-bar and ImageNet-C-bar share five) and their severities.
 
-All are defined for square images of any size, with lengths in fractions of the side.
+The references are for square images, with lengths in fractions of the side. Here lengths are fractions of the shorter
+side, and patterns are the same on both axes, so that the centre of a long image looks like a square one; what is
+counted or sized by the image (stars, lines) goes by sqrt(height * width).
 """
 
 from __future__ import annotations

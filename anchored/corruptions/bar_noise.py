@@ -13,50 +13,54 @@ from anchored.corruptions.rng import Draws, PeerStreams
 
 
 @lru_cache(maxsize=16)
-def _radius(side: int) -> Tensor:
-    """Distances to (side / 2, side / 2), float64 [side, side]."""
-    axis = torch.arange(side, dtype=torch.float64) - side / 2
-    return (axis[:, None] ** 2 + axis**2).sqrt()
+def _radius(height: int, width: int) -> Tensor:
+    """Frequencies in cycles a shorter side, frequency 0 in the middle, float64 [height, width].
+
+    For a square these are the distances to its middle. Both axes count alike, so that noise is not stretched.
+    """
+    shorter = min(height, width)
+    down, right = ((torch.arange(size, dtype=torch.float64) - size / 2) * (shorter / size) for size in (height, width))
+    return (down[:, None] ** 2 + right**2).sqrt()
 
 
 def fourier_noise(draws: Draws, planes: int, power: Tensor, exact: bool) -> Tensor:
-    """Noise of unit variance with amplitude `power` [N, N] (frequency 0 in the middle), [n, planes, N, N].
+    """Noise of unit variance with amplitude `power` [H, W] (frequency 0 in the middle), [n, planes, H, W].
 
     Phases are uniform on the left half and repeated, turned by 180 degrees, on the right one. They are not negated,
     so the spectrum is not that of a real field; its real part is taken.
     """
-    side = len(power)
-    half = side // 2
+    height, width = power.shape
+    upper, left_half = height // 2, width // 2
     dtype = torch.float64 if exact else torch.float32
-    if side % 2 == 0:
-        phase = draws.uniform(planes, side, half).to(dtype)
+    if width % 2 == 0:
+        phase = draws.uniform(planes, height, left_half).to(dtype)
         phase = torch.cat([phase, phase.flip(-1, -2)], dim=-1)
     else:
-        middle_size = half
         if draws.peer:
-            parts = [(draws.uniform(1, side, half), draws.uniform(1, middle_size, 1)) for _ in range(planes)]
+            parts = [(draws.uniform(1, height, left_half), draws.uniform(1, upper, 1)) for _ in range(planes)]
             left, column = (torch.cat(list(part), 1).to(dtype) for part in zip(*parts, strict=True))
         else:
-            left = draws.uniform(planes, side, half).to(dtype)
-            column = draws.uniform(planes, middle_size, 1).to(dtype)
-        zero = torch.zeros_like(column[:, :, :1])
-        centre = torch.cat([column, zero, column.flip(-2)], dim=-2)
+            left = draws.uniform(planes, height, left_half).to(dtype)
+            column = draws.uniform(planes, upper, 1).to(dtype)
+        # A middle pixel, where there is one, is its own opposite.
+        middle = torch.zeros_like(column[:, :, : height % 2])
+        centre = torch.cat([column, middle, column.flip(-2)], dim=-2)
         phase = torch.cat([left, centre, left.flip(-1, -2)], dim=-1)
     spectrum = torch.polar(power.to(phase).expand(phase.shape), phase.mul_(2 * math.pi))
-    noise = torch.fft.ifft2(spectrum.roll((half, half), (-2, -1))).real
+    noise = torch.fft.ifft2(spectrum.roll((upper, left_half), (-2, -1))).real
     return noise / noise.std(dim=(-2, -1), keepdim=True, correction=0)
 
 
 def blue_noise_sample(x: Tensor, job: Job) -> Tensor:
-    """Pixels kept where blue noise exceeds a threshold, black elsewhere."""
-    power = _radius(x.shape[1]).to(x.device)
+    """Pixels kept where blue noise, made on the whole image, exceeds a threshold, black elsewhere."""
+    power = _radius(*x.shape[1:3]).to(x.device)
     noise = fourier_noise(job.draws.child(), 1, power, job.exact)[:, 0]
     return x * (noise > job.params * 0.3 - 2.5).unsqueeze(-1)
 
 
 def brownish_noise(x: Tensor, job: Job) -> Tensor:
-    """Noise with amplitude 1 / (frequency^2 + 1) added, independent in every channel."""
-    power = 1 / (_radius(x.shape[1]).to(x.device) ** 2 + 1)
+    """Noise with amplitude 1 / (frequency^2 + 1) added, independent in every channel; cycles a shorter side."""
+    power = 1 / (_radius(*x.shape[1:3]).to(x.device) ** 2 + 1)
     noise = fourier_noise(job.draws.child(), x.shape[-1], power, job.exact)
     return truncate(noise.mul_(job.params * 6.4).movedim(1, -1).add(x))
 
@@ -69,7 +73,7 @@ def _scalars(draws: Draws, number: int) -> list[Tensor]:
 
 
 def single_frequency_greyscale(x: Tensor, job: Job) -> Tensor:
-    """A plane wave of random direction and frequency added to all channels."""
+    """A plane wave of random direction and frequency, in radians a pixel, added to all channels."""
     draws, dtype = job.draws, real(job)
     if isinstance(draws, PeerStreams):
         first, second = _scalars(draws, 2)
@@ -81,17 +85,18 @@ def single_frequency_greyscale(x: Tensor, job: Job) -> Tensor:
     first = first * (2 * math.pi) - math.pi
     second = second * (2 * first.abs()) - first.abs()
     horizontal, vertical = torch.where(swap == 0, first, second), torch.where(swap == 0, second, first)
-    axis = torch.arange(x.shape[1], dtype=torch.float64, device=x.device)
-    across, down = axis * horizontal + phase * (2 * math.pi), axis[:, None] * vertical
+    rows, columns = (torch.arange(size, dtype=torch.float64, device=x.device) for size in x.shape[1:3])
+    across, down = columns * horizontal + phase * (2 * math.pi), rows[:, None] * vertical
     # The sine of a sum: two outer products instead of a sine for every pixel.
     wave = torch.cat([down.cos(), down.sin()], 2).to(dtype) @ torch.cat([across.sin(), across.cos()], 1).to(dtype)
     return truncate(wave.mul_(job.params * 19.6).unsqueeze(-1) + x)
 
 
 def cocentric_sine_waves(x: Tensor, job: Job) -> Tensor:
-    """Rings with wavy edges about a random point, a sawtooth across each ring."""
+    """Rings with wavy edges about a random point of the image, a sawtooth across each; widths in shorter sides."""
     # In float64 in both modes: at the sawtooth's jumps the last bits decide between far levels.
-    side, dtype = x.shape[1], torch.float64
+    height, width, dtype = *x.shape[1:3], torch.float64
+    shorter = min(height, width)
     if job.draws.peer:
         place = job.draws.uniform(2).double()
         scalars = _scalars(job.draws, 3)
@@ -99,12 +104,10 @@ def cocentric_sine_waves(x: Tensor, job: Job) -> Tensor:
         *centre, frequency, amplitude, ring = _scalars(job.draws, 5)
         place, scalars = torch.cat(centre, 1).squeeze(-1), [frequency, amplitude, ring]
     frequency, amplitude, ring = (
-        value.to(dtype) for value in (scalars[0] * 10, *(s * (side / 10) for s in scalars[1:]))
+        value.to(dtype) for value in (scalars[0] * 10, *(s * (shorter / 10) for s in scalars[1:]))
     )
-    axis = torch.arange(side, dtype=torch.float64, device=x.device)
-    place = place * side
-    right = (axis - place[:, :1])[:, None, :].to(dtype)
-    down = (axis - place[:, 1:])[:, :, None].to(dtype)
+    right = (torch.arange(width, dtype=dtype, device=x.device) - place[:, :1] * width)[:, None, :]
+    down = (torch.arange(height, dtype=dtype, device=x.device) - place[:, 1:] * height)[:, :, None]
     wave = torch.atan2(right, down).mul_(frequency).sin_().mul_(amplitude)
     wave.add_((right * right + down * down).sqrt_())
     wave = wave.remainder_(ring).div_(ring).sub_(0.5)
@@ -112,8 +115,8 @@ def cocentric_sine_waves(x: Tensor, job: Job) -> Tensor:
 
 
 def plasma_noise(x: Tensor, job: Job) -> Tensor:
-    """Coloured waves on coordinates that were bent four to six times by waves of rising frequency."""
-    side, draws, dtype = x.shape[1], job.draws, real(job)
+    """Coloured waves on coordinates in shorter sides, bent four to six times by waves of rising frequency."""
+    height, width, draws, dtype = *x.shape[1:3], job.draws, real(job)
     if draws.peer:
         (time,) = _scalars(draws, 1)
         bends = draws.integers(4, 7).view(-1, 1, 1)
@@ -123,10 +126,10 @@ def plasma_noise(x: Tensor, job: Job) -> Tensor:
         bends = (number * 3).long().clamp_(max=2).add_(4)
     time = time * (6 * math.pi)
     falling = (2.25 - (sharp * 0.5 + 0.5)).to(dtype)
-    scale = (scale * (0.2 - 0.075) + 0.075) * side
-    axis = torch.arange(side, dtype=torch.float64, device=x.device) / scale
-    across = axis.to(dtype).expand(-1, side, -1).clone()
-    down = axis.transpose(1, 2).to(dtype).expand(-1, -1, side).clone()
+    scale = (scale * (0.2 - 0.075) + 0.075) * min(height, width)
+    rows, columns = (torch.arange(size, dtype=torch.float64, device=x.device) / scale for size in (height, width))
+    across = columns.to(dtype).expand(-1, height, -1).clone()
+    down = rows.transpose(1, 2).to(dtype).expand(-1, -1, width).clone()
     frequency, slowing, spread = 1.0, 1.0, torch.ones_like(falling)
     for bend in range(int(bends.max())):
         shift = (time / slowing).to(dtype)
@@ -151,17 +154,20 @@ def plasma_noise(x: Tensor, job: Job) -> Tensor:
 _OCTAVES = (1, 2, 4, 8, 16)
 
 
-@lru_cache(maxsize=8)
-def _lattice(side: int, octave: int) -> tuple[Tensor, Tensor, int]:
-    """Smooth weights [side, nodes] of the lattice nodes, the same times the signed distance, and the node count."""
-    position = torch.arange(side, dtype=torch.float64) * (1 / (32 * side / 224)) * octave + 4096
+@lru_cache(maxsize=16)
+def _lattice(size: int, side: int, octave: int) -> tuple[Tensor, Tensor, int]:
+    """The lattice along an axis of `size` pixels, seven cells a `side` in the first octave.
+
+    Smooth weights [size, nodes] of the lattice nodes, the same times the signed distance, and the node count.
+    """
+    position = torch.arange(size, dtype=torch.float64) * (1 / (32 * side / 224)) * octave + 4096
     node = position.floor()
     fraction = position - node
     node = node.long() - 4096
     nodes = int(node.max()) + 2
     rise = fraction**2 * (3 - 2 * fraction)
-    weight, slope = torch.zeros(2, side, nodes, dtype=torch.float64)
-    row = torch.arange(side)
+    weight, slope = torch.zeros(2, size, nodes, dtype=torch.float64)
+    row = torch.arange(size)
     weight[row, node], weight[row, node + 1] = 1 - rise, rise
     slope[row, node], slope[row, node + 1] = (1 - rise) * fraction, rise * (fraction - 1)
     return weight, slope, nodes
@@ -184,24 +190,23 @@ def _perlin_tables(draws: Draws) -> tuple[Tensor, Tensor]:
 
 
 def perlin_noise(x: Tensor, job: Job) -> Tensor:
-    """A blend with turbulence: five octaves of the absolute value of Perlin's gradient noise."""
-    count, side = x.shape[:2]
-    dtype = real(job)
+    """A blend with turbulence: five octaves of the absolute value of Perlin's gradient noise, 1/7 shorter side wide."""
+    count, height, width, _ = x.shape
+    shorter, dtype = min(height, width), real(job)
     gradient, order = _perlin_tables(job.draws.child())
     gradient = gradient.to(dtype)
-    total = torch.zeros(count, side, side, dtype=dtype, device=x.device)
+    total = torch.zeros(count, height, width, dtype=dtype, device=x.device)
     for octave in _OCTAVES:
-        weight, slope, nodes = _lattice(side, octave)
-        weight, slope = weight.to(total), slope.to(total)
-        lattice = torch.arange(nodes, device=x.device)
+        weight, slope, deep = _lattice(height, shorter, octave)
+        across, slope_across, wide = _lattice(width, shorter, octave)
         # The gradient of node (i, j) is number order[order[i] + j].
-        first = order[:, lattice % 256]
-        inner = (first[:, :, None] + lattice % 256) % 256
+        first = order[:, torch.arange(deep, device=x.device) % 256]
+        inner = (first[:, :, None] + torch.arange(wide, device=x.device) % 256) % 256
         number = order.gather(1, inner.view(count, -1))
-        node = gradient.gather(1, number.unsqueeze(-1).expand(-1, -1, 2)).view(count, nodes, nodes, 2)
+        node = gradient.gather(1, number.unsqueeze(-1).expand(-1, -1, 2)).view(count, deep, wide, 2)
         # Interpolation is separable, so the noise is two matrix products for each component of the gradients.
-        rows = torch.cat([slope @ node[..., 0], weight @ node[..., 1]], dim=2)
-        noise = rows @ torch.cat([weight, slope], dim=1).T
+        rows = torch.cat([slope.to(total) @ node[..., 0], weight.to(total) @ node[..., 1]], dim=2)
+        noise = rows @ torch.cat([across, slope_across], dim=1).to(total).T
         total.add_(noise.mul_(1.5).abs_(), alpha=1 / octave)
     alpha = job.params * 0.05
     level = total.mul_(0.5).add_(0.5).clamp_(0, 1).mul_(255 * alpha)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from anchored.corruptions.filters import border_index, gaussian, pad_both
 from anchored.corruptions.job import TIE, Job, levels, near_truncate, truncate, unit
-from anchored.corruptions.sparse import MAX_SIDE, apply, axis_matrix, csr
+from anchored.corruptions.sparse import MAX_PIXELS, apply, axis_matrix, csr
 
 _SMALL_KERNEL = 16
 
@@ -119,9 +119,8 @@ def zoom_crop(side: int, zoom: float) -> tuple[int, int]:
     return crop, (side - crop) // 2
 
 
-@lru_cache(maxsize=256)
-def _zoom_axis(side: int, zoom: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
-    """Two source positions and weights for each of `side` outputs of a clipped zoom; None where it is the identity."""
+def _zoom_axis(side: int, zoom: float) -> tuple[np.ndarray, np.ndarray] | None:
+    """Two source positions and weights, both [2, side], of a clipped zoom; None where it is the identity."""
     crop, top = zoom_crop(side, zoom)
     size = round(crop * zoom)
     if size == crop:
@@ -131,49 +130,62 @@ def _zoom_axis(side: int, zoom: float) -> tuple[np.ndarray, np.ndarray, np.ndarr
     low = np.floor(position).astype(np.int64)
     first = 1.0 - (position - low)
     high = np.minimum(low + 1, crop - 1)
-    return low + top, high + top, first, 1.0 - first
+    return np.stack([low + top, high + top]), np.stack([first, 1.0 - first])
+
+
+@lru_cache(maxsize=256)
+def _zoom_axes(height: int, width: int, zoom: float) -> list[tuple[np.ndarray, np.ndarray]] | None:
+    """`_zoom_axis` down and across; None where both are the identity, as the shorter one alone may be."""
+    axes = [_zoom_axis(size, zoom) for size in (height, width)]
+    if axes == [None, None]:
+        return None
+    same = [(np.stack([np.arange(size)] * 2), np.stack([np.ones(size), np.zeros(size)])) for size in (height, width)]
+    return [axis or identity for axis, identity in zip(axes, same, strict=True)]
 
 
 def clipped_zoom(x: Tensor, zoom: float) -> Tensor:
-    """Zoom into the centre of [h, h, ...] by `zoom`, bilinear with aligned corners; dtype of `x`.
+    """Zoom into the centre of [h, w, ...] by `zoom` on both axes, bilinear with aligned corners; dtype of `x`.
 
     The image axes come first, because then a sample is one block of memory.
     """
-    axis = _zoom_axis(len(x), zoom)
-    if axis is None:
+    axes = _zoom_axes(x.shape[0], x.shape[1], zoom)
+    if axes is None:
         return x
-    low, high, first, second = (torch.from_numpy(part).to(x.device) for part in axis)
+    (rows, row_weights), (columns, column_weights) = (
+        [torch.from_numpy(part).to(x.device) for part in axis] for axis in axes
+    )
     wide = x.double().flatten(2)
     total: Tensor | None = None
     # The products and their order are those of the reference's interpolation.
-    for rows, row_weight in ((low, first), (high, second)):
-        part = wide.index_select(0, rows).mul_(row_weight[:, None, None])
-        for columns, column_weight in ((low, first), (high, second)):
-            tap = part.index_select(1, columns).mul_(column_weight[:, None])
+    for row, row_weight in zip(rows, row_weights, strict=True):
+        part = wide.index_select(0, row).mul_(row_weight[:, None, None])
+        for column, column_weight in zip(columns, column_weights, strict=True):
+            tap = part.index_select(1, column).mul_(column_weight[:, None])
             total = tap if total is None else total.add_(tap)
     assert total is not None
     return total.to(x.dtype).view(x.shape)
 
 
 @lru_cache(maxsize=4)
-def _zoom_operator(side: int, zooms: tuple[float, ...]) -> Tensor:
-    """The whole of `zoom_blur` as a sparse matrix [side^2, side^2], float32."""
-    identity = sparse.identity(side * side, format="csr")
+def _zoom_operator(height: int, width: int, zooms: tuple[float, ...]) -> Tensor:
+    """The whole of `zoom_blur` as a sparse matrix [H * W, H * W], float32."""
+    identity = sparse.identity(height * width, format="csr")
     total = identity.copy()
     for zoom in zooms:
-        axis = _zoom_axis(side, zoom)
-        if axis is None:
+        axes = _zoom_axes(height, width, zoom)
+        if axes is None:
             total = total + identity
         else:
-            one = axis_matrix(np.stack(axis[:2], 1), np.stack(axis[2:], 1), side)
-            total = total + sparse.kron(one, one, format="csr")
+            down, across = (axis_matrix(index.T, weights.T, index.shape[1]) for index, weights in axes)
+            total = total + sparse.kron(down, across, format="csr")
     return csr(total / (len(zooms) + 1), torch.float32)
 
 
 def zoom_blur(x: Tensor, job: Job) -> Tensor:
-    """The mean of an image and of its zooms by all factors (the factor 1 is among them), in float32."""
-    if not job.exact and x.shape[1] <= MAX_SIDE:
-        return near_truncate(apply(_zoom_operator(x.shape[1], job.params).to(x.device), x))
+    """The mean of an image and of its zooms about the centre by all factors (1 is among them), in float32."""
+    height, width = x.shape[1:3]
+    if not job.exact and height * width <= MAX_PIXELS:
+        return near_truncate(apply(_zoom_operator(height, width, job.params).to(x.device), x))
     # Image axes first, then all channels of all images.
     value = unit(x.permute(1, 2, 0, 3).contiguous()).float()
     total = torch.zeros_like(value)

@@ -34,7 +34,5 @@ COMMON: dict[str, Corruption] = {
     "spatter": spatter,
     "saturate": saturate,
 }
-# The definition uses one side length only.
-SQUARE = frozenset({"zoom_blur", "snow"})
 # Defined by colours: grey images pass through them as RGB and come back as luma.
 COLOUR = frozenset({"brightness", "saturate", "snow", "frost", "spatter"})

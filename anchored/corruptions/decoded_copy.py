@@ -17,12 +17,12 @@ from anchored.data.decode import NAMED, Failure, pictures
 from anchored.system.errors import InputError
 from anchored.system.files import read_json, write_json
 
-STAGED = "staged.json"
+SUMMARY = "decoded.json"
 
 
 @dataclass(frozen=True)
-class Staged:
-    """What is known of the staged images: how many, their shape [H, W, 3], SHA-256 of their bytes, and notes."""
+class DecodedCopy:
+    """What is known of the decoded images: how many, their shape [H, W, 3], SHA-256 of their bytes, and notes."""
 
     count: int
     shape: tuple[int, int, int]
@@ -30,18 +30,19 @@ class Staged:
     notes: tuple[str, ...]
 
 
-def stage(
-    listing: Listing, rows: NDArray[np.int64], options: Options, folder: Path, tick: Callable[[], None]
-) -> Staged:
+def write_decoded_copy(
+    listing: Listing, rows: NDArray[np.int64], options: Options, folder: Path, image_done: Callable[[], None]
+) -> DecodedCopy:
     """Decode the pictures at `rows` (sorted int64) into `folder`: images.bin, labels.npy, index.npy.
 
-    Images that cannot be read are left out and named in a note. A folder staged before is used as it is.
-    `tick()` is called for every picture. Raises InputError for images of several sizes or not square.
+    Images that cannot be read are left out and named in a note. A copy that is there is used as it is.
+    `image_done()` is called for every picture. Images may have any shape; raises InputError for images of several
+    sizes, and where none is readable.
     """
-    written = folder / STAGED
-    if written.exists():
-        before = read_json(written)
-        return Staged(before["count"], tuple(before["shape"]), before["sha256"], tuple(before["notes"]))
+    summary = folder / SUMMARY
+    if summary.exists():
+        before = read_json(summary)
+        return DecodedCopy(before["count"], tuple(before["shape"]), before["sha256"], tuple(before["notes"]))
     digest = hashlib.sha256()
     shape: tuple[int, int, int] | None = None
     kept: list[int] = []
@@ -55,13 +56,11 @@ def stage(
         warnings.simplefilter("ignore")
         for position, (result, _) in enumerate(results):
             row = int(rows[position])
-            tick()
+            image_done()
             if isinstance(result, Failure):
                 failures[row] = result.reason
                 continue
             height, width = result.shape[:2]
-            if height != width:
-                raise InputError(f"{listing.called(row)} is not square ({width}x{height} pixels); pass --image-size.")
             shape = shape or (height, width, 3)
             if result.shape != shape:
                 raise InputError(
@@ -80,18 +79,18 @@ def stage(
     notes = (*listing.notes, left_out) if failures else listing.notes
     np.save(folder / "index.npy", np.array(kept, np.int64))
     np.save(folder / "labels.npy", listing.labels.numpy()[kept])
-    staged = Staged(len(kept), shape, digest.hexdigest(), notes)
-    write_json(written, asdict(staged))
-    return staged
+    decoded = DecodedCopy(len(kept), shape, digest.hexdigest(), notes)
+    write_json(summary, asdict(decoded))
+    return decoded
 
 
-def paths(listing: Listing, kept: NDArray[np.int64], suffix: str) -> list[str]:
+def image_paths(listing: Listing, kept: NDArray[np.int64], suffix: str) -> list[str]:
     """`<class>/<file><suffix>` of every kept image, all different; class folders keep the names of their files.
 
     A file of a kind that `suffix` stands for keeps its own suffix.
     """
     own = (".png",) if suffix == ".png" else (".jpeg", ".jpg")
-    classes = _folders(listing.classes)
+    folders = _class_folders(listing.classes)
     digits = len(str(max(len(listing) - 1, 0)))
     taken: set[str] = set()
     out = []
@@ -99,15 +98,15 @@ def paths(listing: Listing, kept: NDArray[np.int64], suffix: str) -> list[str]:
         name = Path(listing.files[row] if listing.files is not None else f"{row:0{digits}}")
         if name.suffix.lower() not in own:
             name = name.with_suffix(suffix)
-        path = f"{classes[int(listing.labels[row])]}/{name.as_posix()}"
+        path = f"{folders[int(listing.labels[row])]}/{name.as_posix()}"
         if path.lower() in taken and listing.files is not None:  # the file had a twin of another suffix
-            path = f"{classes[int(listing.labels[row])]}/{listing.files[row]}{suffix}"
+            path = f"{folders[int(listing.labels[row])]}/{listing.files[row]}{suffix}"
         taken.add(path.lower())
         out.append(path)
     return out
 
 
-def _folders(classes: tuple[str, ...]) -> list[str]:
+def _class_folders(classes: tuple[str, ...]) -> list[str]:
     """A folder name for every class: its own where that can be one."""
     names = [name.replace("/", "_").replace("\\", "_").replace("\0", "_").strip() for name in classes]
     different = len({name.lower() for name in names}) == len(names)

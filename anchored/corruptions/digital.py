@@ -52,7 +52,7 @@ def _box_axis(x: Tensor, target: int, dim: int) -> Tensor:
 
 
 def pixelate(x: Tensor, job: Job) -> Tensor:
-    """Box-average to int(side * c) pixels a side, and back."""
+    """Box-average to int(height * c) x int(width * c) pixels, and back."""
     height, width = x.shape[1:3]
     small = _box_axis(_box_axis(x, int(width * job.params), 2), int(height * job.params), 1)
     return _box_axis(_box_axis(small, width, 2), height, 1)

@@ -21,9 +21,11 @@ _FAR = 2**29
 def affine_maps(height: int, width: int, shifts: np.ndarray) -> np.ndarray:
     """Maps from output to source positions (x, y), float64 [n, 2, 3].
 
-    Three corners of a square about the centre move by shifts [n, 3, 2] (float32); the map is the inverse.
+    Three corners of a square about the centre, a third of the shorter side away along both axes, move by shifts
+    [n, 3, 2] (float32); the map is the inverse.
     """
-    centre = np.array((height, width), np.float32) // 2
+    # The reference takes (height, width) for (x, y), which is the centre of square images only.
+    centre = np.array((width, height), np.float32) // 2
     reach = min(height, width) // 3
     corners = np.stack([centre + reach, centre + np.array((reach, -reach), np.float32), centre - reach])
     moved = (corners + shifts).astype(np.float64)
@@ -171,7 +173,10 @@ def displace(image: Tensor, down: Tensor, right: Tensor, exact: bool) -> Tensor:
 
 
 def elastic_transform(x: Tensor, job: Job) -> Tensor:
-    """An affine map from three points shifted by U(-a, a), then displacements alpha * smoothed U(-1, 1)."""
+    """An affine map from three points shifted by U(-a, a), then displacements alpha * smoothed U(-1, 1), in pixels.
+
+    The points lie about the centre of the image; see `affine_maps`.
+    """
     alpha, sigma, shift = job.params
     height, width = x.shape[1:3]
     corners = job.draws.uniform(3, 2).cpu().double().numpy()

@@ -1,6 +1,6 @@
 """`anchored corrupt`: a corrupted copy of a data set on disk, in the layout of CIFAR-10-C or of ImageNet-C.
 
-The images are decoded once to a file that the processes map; a unit of work corrupts a stretch of them and writes it.
+The images are decoded once to a file that the processes map; a unit of work corrupts some of them and writes them.
 What an image becomes depends on (seed, corruption, severity, its position) alone, so that units can be made by any
 process in any order, and again after a crash, and always give the same bytes. `OUT/.anchored` holds what is
 unfinished and goes when `manifest.json` is written, last.
@@ -26,16 +26,24 @@ from rich.console import Console
 import anchored.data as sources
 from anchored.corruptions import frost, tables
 from anchored.corruptions.api import MIN_SIDE, source, suite
-from anchored.corruptions.decoded_copy import STAGED, Staged, paths, stage
+from anchored.corruptions.decoded_copy import SUMMARY, DecodedCopy, image_paths, write_decoded_copy
+from anchored.corruptions.manifest import MANIFEST, write_manifest
 from anchored.corruptions.pool import Processes, cores
-from anchored.corruptions.units import CODECS, LAYOUTS, QUALITY, STATE, Plan, Unit, forget
+from anchored.corruptions.units import (
+    CODECS,
+    LAYOUTS,
+    UNFINISHED,
+    Plan,
+    Unit,
+    close_inputs,
+    record_units,
+    recorded_units,
+)
 from anchored.data import Listing, Options
 from anchored.system.errors import InputError, unknown
 from anchored.system.files import in_use, read_json, write_atomic, write_json
 from anchored.system.progress import Work
 
-MANIFEST = "manifest.json"
-CHECKSUMS = "checksums.md5"
 WORTH_PROCESSES = 1_000  # images to make; for fewer one process is as fast
 SECURED_EVERY = 30.0  # seconds of work that a crash of the machine can cost
 
@@ -107,18 +115,20 @@ def generate(request: Request, out: Path, *, workers: int | None = None, console
     there = out.exists()
     if not _claim(out, about):
         return out / MANIFEST
-    cells = len(request.names(request.table or "cifar")) * len(request.severities)
+    corrupted_sets = len(request.names(request.table or "cifar")) * len(request.severities)
     if workers is None:
-        workers = cores() if cells * len(rows) > WORTH_PROCESSES else 1
+        workers = cores() if corrupted_sets * len(rows) > WORTH_PROCESSES else 1
     with in_use(out), _discarding(out, there):
         with Processes(workers) as processes:
             with Work(len(rows), console) as reading:
-                staged = stage(listing, rows, options, out / STATE, lambda: reading.advance(1, "reading images"))
-            plan = _plan(request, staged, out)
+                decoded = write_decoded_copy(
+                    listing, rows, options, out / UNFINISHED, lambda: reading.advance(1, "reading images")
+                )
+            plan = _plan(request, decoded, out)
             _prepare(plan, listing)
             with Work(plan.count * len(plan.names) * len(plan.severities), console) as work:
-                _make(plan, processes, work)
-        return _finish(plan, request, listing, staged, about)
+                _make_units(plan, processes, work)
+        return write_manifest(plan, listing, decoded, about)
 
 
 @contextmanager
@@ -165,18 +175,18 @@ def _versions() -> dict[str, str]:
 
 def _claim(out: Path, about: dict[str, Any]) -> bool:
     """Make `out` the folder of this work, or check that it is; False if the work is done."""
-    settings = out / STATE / "settings.json"
+    settings = out / UNFINISHED / "settings.json"
     try:
         if (out / MANIFEST).is_file():
             _same(out, read_json(out / MANIFEST), about)
-            shutil.rmtree(out / STATE, ignore_errors=True)
+            shutil.rmtree(out / UNFINISHED, ignore_errors=True)
             return False
         if settings.is_file():
             _same(out, read_json(settings), about)
             for leftover in settings.parent.glob("*.tmp"):
                 leftover.unlink()
             return True
-        if out.exists() and any(entry.name != STATE for entry in out.iterdir()):
+        if out.exists() and any(entry.name != UNFINISHED for entry in out.iterdir()):
             raise InputError(f"--out {out} is not empty and is no unfinished work of this command. Use a new folder.")
         write_json(settings, about)
     except OSError as error:
@@ -198,34 +208,37 @@ def _same(out: Path, before: dict[str, Any], about: dict[str, Any]) -> None:
 
 def _discard(out: Path, there: bool) -> None:
     """Remove what is half-written; all of it, if nothing is finished yet."""
-    state = out / STATE
-    if out.is_dir() and all(entry.name == STATE for entry in out.iterdir()):
-        shutil.rmtree(state, ignore_errors=True)
+    unfinished = out / UNFINISHED
+    if out.is_dir() and all(entry.name == UNFINISHED for entry in out.iterdir()):
+        shutil.rmtree(unfinished, ignore_errors=True)
         if not there:
             out.rmdir()
         return
-    for path in [*state.glob("*.npy"), *state.glob("*.tmp"), *state.glob("images.bin"), *state.glob(STAGED)]:
-        if path.name != "paths.npy":
-            path.unlink(missing_ok=True)
-            (state / f"{path.stem}.done").unlink(missing_ok=True)
+    for pattern in ("*.npy", "*.tmp", "images.bin", SUMMARY):
+        for path in unfinished.glob(pattern):
+            if path.name != "paths.npy":
+                path.unlink(missing_ok=True)
+                (unfinished / f"{path.stem}.done").unlink(missing_ok=True)
 
 
 # --- the work ------------------------------------------------------------------------------------------------------
 
 
-def _plan(request: Request, staged: Staged, out: Path) -> Plan:
-    side = staged.shape[0]
-    if side < MIN_SIDE:
-        raise InputError(f"images must have sides of at least {MIN_SIDE} px, not {side} x {side}; pass --image-size.")
-    table, _ = tables.choose(request.table, side, side)
+def _plan(request: Request, decoded: DecodedCopy, out: Path) -> Plan:
+    height, width = decoded.shape[:2]
+    if min(height, width) < MIN_SIDE:
+        raise InputError(
+            f"images must have sides of at least {MIN_SIDE} px, not {height} x {width}; pass --image-size."
+        )
+    table, _ = tables.choose(request.table, height, width)
     return Plan(
         out=out,
         layout=request.chosen_layout,
         codec=request.codec or "jpeg",
         names=request.names(table),
         severities=request.severities,
-        count=staged.count,
-        shape=staged.shape,
+        count=decoded.count,
+        shape=decoded.shape,
         seed=request.seed,
         table=request.table,
         exact=request.exact,
@@ -237,13 +250,13 @@ def _plan(request: Request, staged: Staged, out: Path) -> Plan:
 def _prepare(plan: Plan, listing: Listing) -> None:
     """What the processes write into: empty arrays of the right size, or the paths of the files."""
     if plan.layout == "folder":
-        kept = np.load(plan.state / "index.npy")
-        names = np.array([path.encode() for path in paths(listing, kept, CODECS[plan.codec])])
-        write_atomic(plan.state / "paths.npy", lambda temporary: np.save(temporary, names))
+        kept = np.load(plan.unfinished / "index.npy")
+        names = np.array([path.encode() for path in image_paths(listing, kept, CODECS[plan.codec])])
+        write_atomic(plan.unfinished / "paths.npy", lambda temporary: np.save(temporary, names))
         return
-    size = len(plan.header()) + len(plan.severities) * plan.count * int(np.prod(plan.shape))
+    size = len(plan.array_header()) + len(plan.severities) * plan.count * int(np.prod(plan.shape))
     missing = [name for name in plan.names if not (plan.out / f"{name}.npy").exists()]
-    parts = [plan.part(name).stat() for name in missing if plan.part(name).exists()]
+    parts = [plan.unfinished_array(name).stat() for name in missing if plan.unfinished_array(name).exists()]
     needed = size * len(missing) - sum(getattr(part, "st_blocks", 0) * 512 for part in parts)
     free = shutil.disk_usage(plan.out).free
     if needed > free:
@@ -253,14 +266,14 @@ def _prepare(plan: Plan, listing: Listing) -> None:
         )
     for name in missing:
         # Also where a part is there already: a crash may have cut its beginning off.
-        with open(plan.part(name), "r+b" if plan.part(name).exists() else "wb") as file:
-            file.write(plan.header())
+        with open(plan.unfinished_array(name), "r+b" if plan.unfinished_array(name).exists() else "wb") as file:
+            file.write(plan.array_header())
             file.truncate(size)
 
 
-def _make(plan: Plan, processes: Processes, work: Work) -> None:
+def _make_units(plan: Plan, processes: Processes, work: Work) -> None:
     """Make all units that are not recorded as done, and every array file once its units are."""
-    forget()
+    close_inputs()
     todo: dict[str, set[Unit]] = {name: set() for name in plan.names}
     for unit in plan.units():
         todo[unit.name].add(unit)
@@ -268,7 +281,7 @@ def _make(plan: Plan, processes: Processes, work: Work) -> None:
         if plan.layout == "arrays" and (plan.out / f"{name}.npy").exists():
             done = set(units)
         else:
-            done = {unit for unit, _ in recorded(plan, name)} & units
+            done = {unit for unit, _ in recorded_units(plan, name)} & units
         units -= done
         work.skip(sum(_images(plan, unit) for unit in done))
         if not units:
@@ -281,118 +294,23 @@ def _make(plan: Plan, processes: Processes, work: Work) -> None:
             todo[unit.name].discard(unit)
             work.advance(_images(plan, unit), f"{unit.name}, severity {unit.severity}")
             if time.monotonic() - secured > SECURED_EVERY:
-                _record(plan, fresh)
+                record_units(plan, fresh)
                 secured = time.monotonic()
             if not todo[unit.name]:
                 _complete(plan, unit.name)
     finally:
-        _record(plan, fresh)
+        record_units(plan, fresh)
 
 
 def _images(plan: Plan, unit: Unit) -> int:
-    return min(plan.stretch, plan.count - unit.start)
-
-
-def _record(plan: Plan, fresh: list[tuple[Unit, list[str]]]) -> None:
-    """Note units as done, once their bytes are on disk. Empties `fresh`."""
-    if not fresh:
-        return
-    if hasattr(os, "sync"):
-        os.sync()
-    for unit, sums in fresh:
-        with open(plan.state / f"{unit.name}.done", "a") as file:
-            file.write("\n" + " ".join([str(unit.severity), str(unit.start), *sums, "."]) + "\n")
-    fresh.clear()
-
-
-def recorded(plan: Plan, name: str) -> Iterator[tuple[Unit, list[str]]]:
-    """(unit, MD5 sums of its files) of every unit noted as done; a line that a crash cut off does not count."""
-    path = plan.state / f"{name}.done"
-    if not path.exists():
-        return
-    with open(path) as file:
-        for line in file:
-            severity, start, *sums, end = line.split() if line.endswith(" .\n") else ("0", "0", "")
-            if end:
-                yield Unit(name, int(severity), int(start)), sums
+    return min(plan.images_per_unit, plan.count - unit.start)
 
 
 def _complete(plan: Plan, name: str) -> None:
     """Give a finished array its name."""
     final = plan.out / f"{name}.npy"
     if plan.layout == "arrays" and not final.exists():
-        with open(plan.part(name), "rb+") as file:
+        with open(plan.unfinished_array(name), "rb+") as file:
             os.fsync(file.fileno())
-        os.chmod(plan.part(name), 0o644)
-        os.replace(plan.part(name), final)
-
-
-# --- labels, checksums, manifest -----------------------------------------------------------------------------------
-
-
-def _finish(plan: Plan, request: Request, listing: Listing, staged: Staged, about: dict[str, Any]) -> Path:
-    if plan.layout == "arrays":
-        labels = np.tile(np.load(plan.state / "labels.npy"), len(plan.severities))
-        small = labels.astype(np.uint8 if len(listing.classes) <= 256 else np.int64)
-        write_atomic(plan.out / "labels.npy", lambda temporary: np.save(temporary, small))
-        listed = [f"{name}.npy" for name in plan.names] + ["labels.npy"]
-    else:
-        write_atomic(plan.out / CHECKSUMS, lambda temporary: _write_checksums(plan, temporary))
-        listed = [CHECKSUMS]
-    table, factor = tables.choose(request.table, *staged.shape[:2])
-    manifest = {
-        **about,
-        "corruptions": {name: source(name, request.frost_dir) for name in plan.names},
-        "severities": list(plan.severities),
-        "table": {"name": table, "lengths_times": factor},
-        "arithmetic": "exact" if plan.exact else "fast",
-        "random_numbers": "numpy's legacy generator, one an image" if plan.peer_rng else "anchored's streams",
-        "codec": _codec(plan, about),
-        "images": {
-            "count": staged.count,
-            "height": staged.shape[0],
-            "width": staged.shape[1],
-            "sha256": staged.sha256,
-            "positions": _positions(plan, listing),
-            "split": listing.split,
-            "notes": list(staged.notes),
-        },
-        "classes": list(listing.classes),
-        "files": {name: {"md5": md5(plan.out / name), "bytes": (plan.out / name).stat().st_size} for name in listed},
-    }
-    write_json(plan.out / MANIFEST, manifest)
-    shutil.rmtree(plan.state)
-    return plan.out / MANIFEST
-
-
-def _positions(plan: Plan, listing: Listing) -> list[int] | None:
-    """Which images of the part they are; None for all."""
-    index: list[int] = np.load(plan.state / "index.npy").tolist()
-    return None if index == list(range(len(listing))) else index
-
-
-def _codec(plan: Plan, about: dict[str, Any]) -> str:
-    if plan.layout == "arrays":
-        return "none: uint8 arrays"
-    if plan.codec == "png":
-        return "PNG"
-    return f"JPEG, quality {QUALITY}, optimised, {about['versions']['jpeg']}"
-
-
-def _write_checksums(plan: Plan, path: Path) -> None:
-    """One line a file, as md5sum writes and checks them, in the order of corruptions, severities and images."""
-    names = np.load(plan.state / "paths.npy", mmap_mode="r")
-    with open(path, "w") as file:
-        for name in plan.names:
-            done = dict(recorded(plan, name))
-            for unit in plan.units():
-                if unit.name == name:
-                    here = names[unit.start : unit.start + plan.stretch]
-                    for digest, relative in zip(done[unit], here, strict=True):
-                        file.write(f"{digest}  {name}/{unit.severity}/{relative.decode()}\n")
-
-
-def md5(path: Path) -> str:
-    """MD5 of a file, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+        os.chmod(plan.unfinished_array(name), 0o644)
+        os.replace(plan.unfinished_array(name), final)

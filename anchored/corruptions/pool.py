@@ -17,7 +17,7 @@ from types import TracebackType
 
 import torch
 
-from anchored.corruptions.units import Plan, Unit, make
+from anchored.corruptions.units import Plan, Unit, make_unit
 from anchored.system.errors import TrainingError
 
 _AHEAD = 3  # units a process that are waiting
@@ -54,16 +54,16 @@ class Processes:
             self._pool.shutdown(cancel_futures=True)
 
     def results(self, plan: Plan, units: list[Unit]) -> Iterator[tuple[Unit, list[str]]]:
-        """(unit, what `make` returns) of all units, as they come. Raises TrainingError if a process is killed."""
+        """(unit, what `make_unit` returns) of all units, as they come. Raises TrainingError if a process is killed."""
         if self._pool is None:
-            yield from ((unit, make(plan, unit)) for unit in units)
+            yield from ((unit, make_unit(plan, unit)) for unit in units)
             return
         waiting = iter(units)
         running: dict[Future[list[str]], Unit] = {}
         try:
             while True:
                 for unit in islice(waiting, _AHEAD * self._workers - len(running)):
-                    running[self._pool.submit(make, plan, unit)] = unit
+                    running[self._pool.submit(make_unit, plan, unit)] = unit
                 if not running:
                     return
                 finished, _ = wait(running, return_when=FIRST_COMPLETED)

@@ -20,7 +20,7 @@ from anchored.data.folder import SUFFIXES
 from anchored.system.errors import InputError
 from anchored.system.files import write_atomic
 
-CELL = 64  # largest side of a picture on the sheet
+LARGEST = 64  # side of a picture on the sheet
 GAP, LABEL, TOP = 3, 17, 20
 INK, PAPER = (40, 40, 40), (255, 255, 255)
 
@@ -41,7 +41,7 @@ def preview(request: Request, path: Path) -> Path:
     names = request.names(table)
     rows = []
     for name in names:
-        cells = [image]
+        row = [image]
         for severity in request.severities:
             seeds = [peer_seed(request.seed, severity, 0)] if request.peer_rng else None
             (done,) = corrupt(
@@ -54,8 +54,8 @@ def preview(request: Request, path: Path) -> Path:
                 frost_dir=request.frost_dir,
                 peer_seeds=seeds,
             )
-            cells.append(done)
-        rows.append(cells)
+            row.append(done)
+        rows.append(row)
     page = sheet(rows, names, ["clean", *(f"severity {severity}" for severity in request.severities)])
     try:
         write_atomic(path, lambda temporary: page.save(temporary, "PNG", optimize=True))
@@ -75,31 +75,35 @@ def _image(request: Request) -> NDArray[np.uint8]:
         found, called = next(iter(pictures(listing.pictures(np.zeros(1, np.int64)), options)))[0], listing.called(0)
     if isinstance(found, Failure):
         raise InputError(f"{called} is not a readable image ({found.reason}).")
-    if found.shape[0] != found.shape[1]:
-        size = f"{found.shape[1]}x{found.shape[0]}"
-        raise InputError(f"{called} is not square ({size} pixels), as some corruptions need; pass --image-size.")
     return found
 
 
 def sheet(rows: list[list[NDArray[np.uint8]]], names: tuple[str, ...], titles: list[str]) -> Image.Image:
-    """Rows of pictures (uint8 [H, W, 3]) with a name above each row, in two columns where there are many."""
-    side = min(CELL, max(rows[0][0].shape[:2]))
+    """Rows of pictures (uint8 [H, W, 3], all of one size) with a name above each, in two columns where there are many.
+
+    Pictures with a side above `LARGEST` are shrunk, both sides alike.
+    """
+    height, width = rows[0][0].shape[:2]
+    shrunk = min(1, LARGEST / max(height, width))
+    high, wide = max(1, round(height * shrunk)), max(1, round(width * shrunk))
+    # A title takes the room of a square picture.
+    step = min(LARGEST, max(height, width)) + GAP
     blocks = 2 if len(rows) > 12 else 1
     deep = -(-len(rows) // blocks)
-    wide = len(titles) * (side + GAP) + 4 * GAP
-    page = Image.new("RGB", (blocks * wide, TOP + deep * (side + LABEL + GAP)), PAPER)
+    block_width = len(titles) * step + 4 * GAP
+    page = Image.new("RGB", (blocks * block_width, TOP + deep * (high + LABEL + GAP)), PAPER)
     draw = ImageDraw.Draw(page)
     font = ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"), 11)
     for block in range(blocks):
         for column, title in enumerate(titles):
-            draw.text((block * wide + 2 * GAP + column * (side + GAP), 4), title, INK, font)
-    for number, (name, cells) in enumerate(zip(names, rows, strict=True)):
+            draw.text((block * block_width + 2 * GAP + column * step, 4), title, INK, font)
+    for number, (name, pictures_in_row) in enumerate(zip(names, rows, strict=True)):
         block, row = divmod(number, deep)
-        top = TOP + row * (side + LABEL + GAP)
-        draw.text((block * wide + 2 * GAP, top), name, INK, font)
-        for column, cell in enumerate(cells):
-            shown = Image.fromarray(cell)
-            if shown.size != (side, side):
-                shown = shown.resize((side, side), Image.Resampling.BOX)
-            page.paste(shown, (block * wide + 2 * GAP + column * (side + GAP), top + LABEL))
+        top = TOP + row * (high + LABEL + GAP)
+        draw.text((block * block_width + 2 * GAP, top), name, INK, font)
+        for column, picture in enumerate(pictures_in_row):
+            shown = Image.fromarray(picture)
+            if shown.size != (wide, high):
+                shown = shown.resize((wide, high), Image.Resampling.BOX)
+            page.paste(shown, (block * block_width + 2 * GAP + column * step, top + LABEL))
     return page

@@ -7,8 +7,7 @@ with severities written 1..5 or, as the script of ImageNet-C-bar writes them, as
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,12 @@ from torch import Tensor
 
 from anchored.corruptions import bar
 from anchored.corruptions.api import NAMES, suite
-from anchored.corruptions.generate import CHECKSUMS, MANIFEST, md5
-from anchored.corruptions.units import STATE
-from anchored.data import ImageSet, Options
+from anchored.corruptions.archive import Archive, mapped_images
+from anchored.corruptions.manifest import CHECKSUMS, MANIFEST, md5_of
+from anchored.corruptions.units import UNFINISHED
 from anchored.data.checks import integer_labels, some
-from anchored.data.decode import decode
-from anchored.data.folder import class_files, subfolders
-from anchored.system.errors import InputError, unknown
+from anchored.data.folder import subfolders
+from anchored.system.errors import InputError
 from anchored.system.files import read_json
 
 # MD5 of the files of CIFAR-10-C (https://zenodo.org/records/2535967).
@@ -39,98 +37,6 @@ PUBLISHED = {
     "zoom_blur.npy": "6ea8e63f1c5cdee1517533840641641b",
     "labels.npy": "c439b113295ed5254878798ffe28fd54",
 }
-
-
-@dataclass(frozen=True)
-class CorruptedSet:
-    """One corruption at one severity: labels (int64 [N]), positions in the test set (int64 [N]), images on demand."""
-
-    labels: Tensor
-    index: Tensor
-    _rows: np.ndarray | None = None
-    _files: tuple[Path, ...] = ()
-    _root: Path = Path()
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def load(self, *, size: int | None = None, part: slice | Tensor | None = None) -> ImageSet:
-        """The images (uint8 [M, H, W, 3]) and labels, of `part` of them (a slice, or int64 [M]) or of all.
-
-        size: side in pixels of images that come as files (None: as stored). Raises InputError for unreadable ones.
-        """
-        chosen = torch.arange(len(self))[slice(None) if part is None else part]
-        if self._rows is not None:
-            return ImageSet(torch.from_numpy(np.array(self._rows[chosen.numpy()])), self.labels[chosen])
-        files = [self._files[row] for row in chosen.tolist()]
-        options = Options(size=size, strict=True)
-        decoded = decode(files, len(files), options, name=lambda i: files[i].relative_to(self._root).as_posix())
-        return ImageSet(decoded.images, self.labels[chosen])
-
-    def batches(self, count: int, *, size: int | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """(images, labels, index) of `count` images at a time, so that memory holds no more."""
-        for start in range(0, len(self), count):
-            part = slice(start, start + count)
-            images = self.load(size=size, part=part)
-            yield images.images, images.labels, self.index[part]
-
-
-@dataclass(frozen=True)
-class Archive:
-    """A folder of corrupted images. Iterating gives every (corruption, severity) there is.
-
-    names: corruptions in official order; missing: those of its suites that are not there; notes: what a reader of
-    results must know (missing corruptions, unofficial files); source: `official`, or how it was generated.
-    """
-
-    path: Path
-    layout: str
-    names: tuple[str, ...]
-    severities: tuple[int, ...]
-    missing: tuple[str, ...]
-    notes: tuple[str, ...]
-    source: str
-    _places: dict[tuple[str, int], Path] = field(repr=False)
-    _labels: Tensor | None = field(default=None, repr=False)
-    _classes: tuple[str, ...] | None = field(default=None, repr=False)
-    _positions: Tensor | None = field(default=None, repr=False)
-    _order: dict[str, int] | None = field(default=None, repr=False)
-    _expected: list[str] = field(default_factory=list, repr=False)
-
-    def __iter__(self) -> Iterator[tuple[str, int]]:
-        return iter((name, severity) for name in self.names for severity in self.severities)
-
-    def cell(self, name: str, severity: int) -> CorruptedSet:
-        """One corruption at one severity. Raises InputError for one that is not there or differs from the others."""
-        if name not in self.names:
-            raise unknown("corruption of this archive", name, self.names)
-        if severity not in self.severities:
-            raise InputError(f"{self.path} has severities {', '.join(map(str, self.severities))}; got {severity}.")
-        place = self._places[name, severity]
-        if self._labels is not None:
-            n = len(self._labels)
-            start = self.severities.index(severity) * n
-            rows = _array(place, n * len(self.severities))[start : start + n]
-            return CorruptedSet(self._labels, self._index(n), rows)
-        files, labels = _class_files(place, self._classes or ())
-        stems = [_stem(file, place) for file in files]
-        if not self._expected:
-            self._expected.extend(stems if self._order is None else sorted(self._order))
-        if sorted(stems) != sorted(self._expected):
-            odd = sorted(set(stems) ^ set(self._expected))
-            raise InputError(
-                f"{place}: every corruption and severity has the same images; this has {len(stems):,}, the others "
-                f"{len(self._expected):,}. They differ in {some(odd)}."
-            )
-        rank = list(range(len(files)))
-        if self._order is not None:
-            order = self._order
-            rank.sort(key=lambda i: order[stems[i]])
-        sorted_labels = torch.tensor([labels[i] for i in rank])
-        return CorruptedSet(sorted_labels, self._index(len(files)), None, tuple(files[i] for i in rank), self.path)
-
-    def _index(self, n: int) -> Tensor:
-        return torch.arange(n) if self._positions is None else self._positions
 
 
 def read_archive(
@@ -150,57 +56,30 @@ def read_archive(
     Raises InputError for a folder that is none of these, is unfinished, or is damaged.
     """
     root = Path(path).expanduser()
-    if not root.is_dir():
-        raise InputError(f"{path}: there is no such folder.")
-    if (root / STATE).exists() and not (root / MANIFEST).exists():
-        raise InputError(f"{path} is unfinished: `anchored corrupt` was interrupted there. The same command goes on.")
-    manifest: dict[str, Any] | None = read_json(root / MANIFEST) if (root / MANIFEST).is_file() else None
-    if manifest is not None and not {"corruptions", "severities", "files"} <= set(manifest):
-        manifest = None  # of another program
-    arrays = {file.stem: file for file in sorted(root.glob("*.npy")) if file.stem in NAMES}
-    folders = {} if arrays else _corruption_folders(root)
-    if not arrays and not folders:
-        found = ", ".join(sorted(entry.name for entry in root.iterdir())[:5]) or "nothing"
-        raise InputError(
-            f"{path}: corruptions are files like fog.npy with labels.npy, or folders like fog/1/CLASS; found {found}."
-        )
+    manifest = _own_manifest(root)
+    arrays, folders = _corruptions_found(root)
     names = tuple(name for name in NAMES if name in (arrays or folders))
     wanted = tuple(manifest["corruptions"]) if manifest else _wanted(names, bool(arrays))
     missing = tuple(name for name in wanted if name not in names)
     notes = []
     if missing:
-        notes.append(
-            f"{len(wanted) - len(missing)} of {len(wanted)} corruptions found in {root.name}: {', '.join(names)}; "
-            f"missing: {', '.join(missing)}"
-        )
+        notes.append(_missing_note(root, names, wanted, missing))
         if strict:
             raise InputError(f"{notes[0]}.")
         warnings.warn(notes[0], stacklevel=2)
-    places: dict[tuple[str, int], Path] = {}
-    found_labels = None
     if arrays:
-        severities = tuple(manifest["severities"]) if manifest else (1, 2, 3, 4, 5)
+        severities: tuple[int, ...] = tuple(manifest["severities"]) if manifest else (1, 2, 3, 4, 5)
         places = {(name, severity): arrays[name] for name in names for severity in severities}
-        found_labels = _labels(root, arrays[names[0]], len(severities))
-        for name in names:
-            _array(arrays[name], len(found_labels) * len(severities))
+        found_labels = _array_labels(root, [arrays[name] for name in names], len(severities))
     else:
-        for name in names:
-            places |= {(name, severity): place for severity, place in _severities(folders[name], name).items()}
-        severities = tuple(sorted({severity for _, severity in places}))
-        for name in names:
-            lacking = [severity for severity in severities if (name, severity) not in places]
-            if lacking:
-                raise InputError(f"{folders[name]}: severity {some(lacking)} is missing, which other corruptions have.")
+        severities, places = _folder_places(folders, names)
+        found_labels = None
         if not manifest and severities != (1, 2, 3, 4, 5):
             notes.append(f"severities found in {root.name}: {', '.join(map(str, severities))} of 1 to 5")
             warnings.warn(notes[-1], stacklevel=2)
         if classes is None:
             first = places[names[0], severities[0]]
             classes = manifest["classes"] if manifest else [folder.name for folder in subfolders(first)]
-    source = "official"
-    if manifest:
-        source = f"{manifest['arithmetic']} arithmetic, {manifest['frost']}, seed {manifest['settings']['seed']}"
     archive = Archive(
         root,
         "arrays" if arrays else "folder",
@@ -208,7 +87,7 @@ def read_archive(
         severities,
         missing,
         tuple(notes),
-        source,
+        _source(manifest),
         places,
         found_labels,
         tuple(classes) if classes is not None and not arrays else None,
@@ -220,6 +99,44 @@ def read_archive(
     if verify:
         _verify(archive, manifest)
     return archive
+
+
+def _own_manifest(root: Path) -> dict[str, Any] | None:
+    """The manifest of a folder that `anchored corrupt` wrote, else None; raises InputError if it is unfinished."""
+    if not root.is_dir():
+        raise InputError(f"{root}: there is no such folder.")
+    if not (root / MANIFEST).is_file():
+        if (root / UNFINISHED).exists():
+            raise InputError(
+                f"{root} is unfinished: `anchored corrupt` was interrupted there. The same command goes on."
+            )
+        return None
+    manifest: dict[str, Any] = read_json(root / MANIFEST)
+    return manifest if {"corruptions", "severities", "files"} <= set(manifest) else None  # else of another program
+
+
+def _corruptions_found(root: Path) -> tuple[dict[str, Path], dict[str, Path]]:
+    """Corruption -> its array, and, where there are no arrays, corruption -> its folder. One of them is not empty."""
+    arrays = {file.stem: file for file in sorted(root.glob("*.npy")) if file.stem in NAMES}
+    folders = {} if arrays else _corruption_folders(root)
+    if not arrays and not folders:
+        found = ", ".join(sorted(entry.name for entry in root.iterdir())[:5]) or "nothing"
+        raise InputError(
+            f"{root}: corruptions are files like fog.npy with labels.npy, or folders like fog/1/CLASS; found {found}."
+        )
+    return arrays, folders
+
+
+def _missing_note(root: Path, names: tuple[str, ...], wanted: tuple[str, ...], missing: tuple[str, ...]) -> str:
+    there = f"{len(wanted) - len(missing)} of {len(wanted)}"
+    return f"{there} corruptions found in {root.name}: {', '.join(names)}; missing: {', '.join(missing)}"
+
+
+def _source(manifest: dict[str, Any] | None) -> str:
+    """Where the images are from, as results say it."""
+    if manifest is None:
+        return "official"
+    return f"{manifest['arithmetic']} arithmetic, {manifest['frost']}, seed {manifest['settings']['seed']}"
 
 
 def _wanted(names: tuple[str, ...], arrays: bool) -> tuple[str, ...]:
@@ -237,20 +154,12 @@ def _wanted(names: tuple[str, ...], arrays: bool) -> tuple[str, ...]:
 # --- arrays --------------------------------------------------------------------------------------------------------
 
 
-def _array(path: Path, rows: int) -> np.ndarray:
-    """The images of a .npy file, mapped, uint8 [rows, H, W, 3]."""
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is not a readable .npy file: {error}") from error
-    if array.dtype != np.uint8 or array.ndim != 4 or array.shape[3] != 3 or len(array) != rows:
-        raise InputError(f"{path}: images are uint8 [{rows}, H, W, 3]; got {array.dtype} {list(array.shape)}.")
-    return array
+def _array_labels(root: Path, files: list[Path], severities: int) -> Tensor:
+    """int64 [N], once, of labels.npy, which repeats them for every severity (or has them once).
 
-
-def _labels(root: Path, first: Path, severities: int) -> Tensor:
-    """int64 [N], once, of labels.npy, which repeats them for every severity (or has them once)."""
-    path = root / "labels.npy"
+    Raises InputError too for an array of images in `files` that does not fit them.
+    """
+    path, first = root / "labels.npy", files[0]
     if not path.is_file():
         raise InputError(f"{root}: there is no labels.npy beside the arrays of images.")
     try:
@@ -265,6 +174,8 @@ def _labels(root: Path, first: Path, severities: int) -> Tensor:
         raise InputError(
             f"{path}: the labels are those of one test set, repeated for every severity; here they differ."
         )
+    for file in files:
+        mapped_images(file, n * severities)
     return labels[:n]
 
 
@@ -280,6 +191,19 @@ def _corruption_folders(root: Path) -> dict[str, Path]:
         else:
             found |= {inner.name: inner for inner in subfolders(folder) if inner.name in NAMES}
     return found
+
+
+def _folder_places(
+    folders: dict[str, Path], names: tuple[str, ...]
+) -> tuple[tuple[int, ...], dict[tuple[str, int], Path]]:
+    """Severities in ascending order, and (corruption, severity) -> its folder; every corruption has all severities."""
+    places = {(name, severity): place for name in names for severity, place in _severities(folders[name], name).items()}
+    severities = tuple(sorted({severity for _, severity in places}))
+    for name in names:
+        lacking = [severity for severity in severities if (name, severity) not in places]
+        if lacking:
+            raise InputError(f"{folders[name]}: severity {some(lacking)} is missing, which other corruptions have.")
+    return severities, places
 
 
 def _severities(folder: Path, name: str) -> dict[int, Path]:
@@ -303,26 +227,6 @@ def _severities(folder: Path, name: str) -> dict[int, Path]:
     if not out:
         raise InputError(f"{folder}: severities are folders named 1 to 5; there are none.")
     return out
-
-
-def _class_files(place: Path, classes: tuple[str, ...]) -> tuple[list[Path], list[int]]:
-    """Files and labels below the class folders of `place`, in the order of labels and then of names."""
-    found = class_files(place)
-    strangers = [name for name in found if name not in classes]
-    if strangers:
-        raise InputError(f"{place}: there is no class {some(strangers)}. Classes: {some(classes)}.")
-    files, labels = [], []
-    for label, name in enumerate(classes):
-        here = found.get(name, [])
-        files += here
-        labels += [label] * len(here)
-    if not files:
-        raise InputError(f"{place}: there are no images in class folders.")
-    return files, labels
-
-
-def _stem(file: Path, place: Path) -> str:
-    return file.relative_to(place).with_suffix("").as_posix()
 
 
 # --- checks --------------------------------------------------------------------------------------------------------
@@ -366,7 +270,7 @@ def _verify(archive: Archive, manifest: dict[str, Any] | None) -> None:
         known = {name: about["md5"] for name, about in manifest["files"].items()}
     elif archive.layout == "arrays" and archive._labels is not None:
         # Of the published sets those of CIFAR-10-C are known: 10,000 images of 32 px, 10 classes.
-        first = _array(archive._places[archive.names[0], 1], 5 * len(archive._labels))
+        first = mapped_images(archive._places[archive.names[0], 1], 5 * len(archive._labels))
         if (
             first.shape == (50_000, 32, 32, 3)
             and int(archive._labels.max()) == 9
@@ -387,4 +291,4 @@ def _verify(archive: Archive, manifest: dict[str, Any] | None) -> None:
 
 def _differs(archive: Archive, name: str, value: str) -> bool:
     path = archive.path / name
-    return not path.is_file() or md5(path) != value
+    return not path.is_file() or md5_of(path) != value

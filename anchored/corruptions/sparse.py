@@ -10,8 +10,8 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-# Beyond this side the matrix of a zoom blur would take over 50 megabytes.
-MAX_SIDE = 320
+# Beyond this size of an image the matrix of a zoom blur would take over 50 megabytes.
+MAX_PIXELS = 320 * 320
 
 
 def csr(matrix: Any, dtype: torch.dtype) -> Tensor:

@@ -11,16 +11,19 @@ from anchored.corruptions.motion import motion
 
 
 def snow(x: Tensor, job: Job) -> Tensor:
-    """Flakes from thresholded noise, zoomed and blurred along a steep direction, over a whitened image."""
+    """Flakes from thresholded noise, zoomed and blurred along a steep direction, over a whitened image.
+
+    Both axes are zoomed alike, and the flakes are laid over the image a second time, turned by 180 degrees.
+    """
     loc, scale, zoom, threshold, radius, sigma, mix = job.params
-    count, side = x.shape[:2]
+    count, height, width, _ = x.shape
     if job.draws.peer:
-        noise = job.draws.normal(side, side)
+        noise = job.draws.normal(height, width)
     else:
         # Only the centre survives the zoom.
-        crop, top = zoom_crop(side, zoom)
-        noise = torch.zeros(count, side, side, device=x.device)
-        noise[:, top : top + crop, top : top + crop] = job.draws.normal(crop, crop)
+        (deep, top), (wide, left) = zoom_crop(height, zoom), zoom_crop(width, zoom)
+        noise = torch.zeros(count, height, width, device=x.device)
+        noise[:, top : top + deep, left : left + wide] = job.draws.normal(deep, wide)
     layer = clipped_zoom(noise.double().mul_(scale).add_(loc).permute(1, 2, 0).contiguous(), zoom)
     layer = layer.permute(2, 0, 1).unsqueeze(-1).contiguous()
     layer = layer.masked_fill(layer < threshold, 0).clamp_(0, 1).mul_(255).to(torch.uint8)
@@ -39,7 +42,7 @@ def snow(x: Tensor, job: Job) -> Tensor:
 
 
 def frost(x: Tensor, job: Job) -> Tensor:
-    """a * image + b * a random crop of a random frost texture."""
+    """a * image + b * a random crop of a random frost texture (enlarged, not stretched, where it is too small)."""
     weight, strength = job.params
     height, width = x.shape[1:3]
     draws, textures = job.draws, job.textures
@@ -99,7 +102,10 @@ def plasma(uniform: Tensor, side: int, decay: float) -> Tensor:
 
 
 def fog(x: Tensor, job: Job) -> Tensor:
-    """A fractal cloud added, and the whole scaled back to the image's maximum."""
+    """A fractal cloud added, and the whole scaled back to the image's maximum.
+
+    The cloud is made on a square whose side is a power of two, the longer side or more; its upper left part is used.
+    """
     amount, decay = job.params
     height, width = x.shape[1:3]
     side = 1 << (max(height, width) - 1).bit_length()

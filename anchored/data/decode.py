@@ -54,12 +54,14 @@ def decode(
     *,
     name: Callable[[int], str],
     others: int = 0,
+    square: bool = True,
 ) -> Decoded:
     """The pictures of `sources` (`count` of them: encoded bytes, files or uint8 [H, W, 3] arrays) as one array.
 
     name: position -> what a message calls that picture. others: how many more images of the same data set will be
-    in memory. Pictures that cannot be read are left out and named in a note, or with `options.strict` raise
-    InputError, as do pictures of different sizes without `options.size` and arrays above `options.memory_limit`.
+    in memory. square: whether other shapes are refused. Pictures that cannot be read are left out and named in a note,
+    or with `options.strict` raise InputError, as do pictures of different sizes without `options.size` and arrays above
+    `options.memory_limit`.
     """
     if options.size is not None:
         _check_images(count + others, options.size, options.size, options)
@@ -80,7 +82,7 @@ def decode(
                 continue
             if images is None:
                 height, width = result.shape[:2]
-                if height != width:
+                if square and height != width:
                     raise InputError(f"{name(position)} is not square ({width}x{height} pixels); pass --image-size.")
                 _check_images(count + others, height, width, options)
                 images = np.empty((count, *result.shape), np.uint8)

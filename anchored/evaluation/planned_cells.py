@@ -110,8 +110,9 @@ def _stored(settings: EvaluationSettings, benchmark: Benchmark, size: int, inter
     archive = benchmark.archive
     assert archive is not None
     straight = Options(size, interpolation=interpolation)
-    stored_side = archive.cell(archive.names[0], archive.severities[0]).load(part=slice(0, 1)).images.shape[1]
-    source = f"{archive.source}, on disk" + ("" if stored_side == size else f", resized from {stored_side} px")
+    height, width = archive.cell(archive.names[0], archive.severities[0]).load(part=slice(0, 1)).images.shape[1:3]
+    stored = f"{height}" if height == width else f"{height} x {width}"
+    source = f"{archive.source}, on disk" + ("" if (height, width) == (size, size) else f", resized from {stored} px")
 
     def make(cell: Cell, rows: Tensor, labels: Tensor) -> CellImages:
         stored = archive.cell(str(cell.corruption), int(cell.severity or 0))
