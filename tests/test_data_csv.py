@@ -14,9 +14,9 @@ from images import picture
 from PIL import Image
 
 from anchored import data as sources
-from anchored.corruptions.decoded_copy import paths
+from anchored.corruptions.decoded_copy import image_paths
 from anchored.data.base import Data
-from anchored.data.test_listings import whole
+from anchored.data.listings import whole_listing
 from anchored.system.errors import InputError
 
 ANIMALS = ("cat", "dog", "eel")
@@ -200,7 +200,7 @@ def test_paths_are_relative_to_the_table_or_whole_and_of_windows(
 
 def test_missing_files_are_named_together(root: Path) -> None:
     file = table(root, lambda seed: f"images/{seed * 2}.png,{ANIMALS[seed % 3]}")
-    for act in (load, lambda spec: whole(f"csv:{spec}")):
+    for act in (load, lambda spec: whole_listing(f"csv:{spec}")):
         with pytest.raises(InputError) as raised:
             act(file)
         assert (
@@ -331,9 +331,9 @@ def test_listings_hold_files_and_the_same_order_as_in_memory(root: Path) -> None
         assert [int(file.stem) for file in files if isinstance(file, Path)] == seeds(getattr(data, part).images)
         assert torch.equal(listing.labels, getattr(data, part).labels)
         assert listing.called(0) == f"pets.csv line {int(files[0].stem) + 2} (images/{files[0].stem}.png)"  # type: ignore
-    everything = whole(spec)
+    everything = whole_listing(spec)
     assert everything.name == "pets" and everything.classes == ANIMALS and len(everything) == 30
-    unlabelled = whole(f"csv:{table(root, lambda seed: f'images/{seed}.png', head='path')}")
+    unlabelled = whole_listing(f"csv:{table(root, lambda seed: f'images/{seed}.png', head='path')}")
     assert unlabelled.classes == () and set(unlabelled.labels.tolist()) == {-1}
 
 
@@ -343,7 +343,7 @@ def test_copies_of_files_from_anywhere_have_names_of_their_own(root: Path, tmp_p
         Image.fromarray(picture(50)).save(place / "0.png")
     rows = ["images/0.png", "../images/0.png", str(root / "pets/images/0.png"), "./images/2.png", "images/1.png"]
     file = table(root, lambda row: f"{rows[row]},{'cat' if row < 4 else 'dog'}", range(5))
-    names = paths(whole(f"csv:{file}"), np.arange(5), ".jpg")
+    names = image_paths(whole_listing(f"csv:{file}"), np.arange(5), ".jpg")
     assert len({name.lower() for name in names}) == 5
     for name in names:
         assert (

@@ -26,7 +26,7 @@ from anchored.data.stream import Streamed
 from anchored.data.table import COLUMNS
 from anchored.evaluation.rows import read_rows
 from anchored.evaluation.scores import read_scores
-from anchored.evaluation.settings import Assessment
+from anchored.evaluation.settings import EvaluationSettings
 from anchored.system.errors import InputError
 
 MODEL = ["--model", "tiny_model:tiny", "--epochs", "1", "--batch-size", "8", "--methods", "standard"]
@@ -107,7 +107,7 @@ def test_text_and_numbers_of_the_same_images_train_alike(cifar: Path) -> None:
 def test_streamed_tables_are_those_in_memory(cifar: Path, tmp_path: Path) -> None:
     spec = f"csv:{cifar / 'text.csv'}"
     given = dataclasses.replace(stream(cifar, methods=("standard",), image_size=24), data=spec)
-    streamed = prepare(given).data
+    streamed = prepare(given).first.data
     memory = sources.load(spec, size=24)
     assert isinstance(streamed.train, Streamed) and streamed.classes == memory.classes
     assert streamed.notes == memory.notes and streamed.split == memory.split
@@ -138,10 +138,10 @@ def test_tables_are_corrupted_in_both_layouts(cifar: Path, layout: str, tmp_path
 
 def test_tables_are_test_sets_and_so_are_saved_data_sets() -> None:
     for on in ("csv:x.csv", "csv:x.csv?label=y", "hf:saved", "folder:x", "parquet:x", "npz:x"):
-        assert Assessment(models=("m",), on=("clean", on)).on[1] == on
+        assert EvaluationSettings(models=("m",), on=("clean", on)).on[1] == on
     for on in ("csv:", "csv", "tsv:x"):
-        with pytest.raises(InputError, match=r"unknown benchmark .*csv:FILE"):
-            Assessment(models=("m",), on=(on,))
+        with pytest.raises(InputError, match=r"unknown benchmark .*csv:PATH"):
+            EvaluationSettings(models=("m",), on=(on,))
 
 
 def test_the_page_on_data_names_every_source_and_column() -> None:

@@ -16,9 +16,9 @@ from images import encoded, picture, write_parquet
 from PIL import Image
 
 from anchored import data as sources
-from anchored.data.class_maps import target
+from anchored.data.class_maps import scored_classes
 from anchored.data.labels import POSITIONS, from_cells, from_numpy, from_text, numbered
-from anchored.data.test_listings import whole
+from anchored.data.listings import whole_listing
 from anchored.system.errors import InputError
 
 FORMATS = ("parquet", "npz", "hf", "csv")
@@ -314,17 +314,17 @@ def test_names_that_look_alike_are_noted() -> None:
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_test_sets_alone(kind: str, tmp_path: Path) -> None:
-    text = whole(write(kind, tmp_path / "text", ["b", "a"] * 4, ["b"] * 3))
+    text = whole_listing(write(kind, tmp_path / "text", ["b", "a"] * 4, ["b"] * 3))
     assert text.classes == ("b",) and text.labels.tolist() == [0, 0, 0] and len(text.notes) == 1
     # Integers may be positions among the classes of a model, whatever part of them is there.
-    some = whole(write(kind, tmp_path / "some", [1, 2, 3] * 4, [3, 1]))
+    some = whole_listing(write(kind, tmp_path / "some", [1, 2, 3] * 4, [3, 1]))
     assert some.classes == ("0", "1", "2", "3") and some.labels.tolist() == [3, 1] and some.notes == ()
-    far = whole(write(kind, tmp_path / "far", [1, 5 * POSITIONS] * 4, [5 * POSITIONS, 1]))
+    far = whole_listing(write(kind, tmp_path / "far", [1, 5 * POSITIONS] * 4, [5 * POSITIONS, 1]))
     assert far.classes == ("1", str(5 * POSITIONS)) and far.labels.tolist() == [1, 0]
 
 
 def test_classes_that_models_lack_are_listed_in_runs() -> None:
-    found = target("set", [str(number) for number in range(9)], {"model": ["3", "7", "1"]})
+    found = scored_classes("set", [str(number) for number in range(9)], {"model": ["3", "7", "1"]})
     assert found.note == "set: classes that not all models have, left out: 6 of 9: 0, 2, 4..6, 8"
     assert found.names == ("1", "3", "7")
 
