@@ -90,18 +90,18 @@ def baselines(own: Mapping[str, str], methods: Mapping[str, str], chosen: str | 
     if chosen in own:
         return {arm: str(chosen) for arm in own if arm != chosen}
     standards = [arm for arm in own if methods[arm] == "standard"]
-    names = list(dict.fromkeys(own[arm] for arm in standards))
+    names = list(dict.fromkeys(own[arm].partition(", ")[0] for arm in standards))  # ", x" may tell comparisons apart
     if chosen is None and len(names) > 1:
         chosen = "standard" if "standard" in names else names[0]
     if chosen in own:
         return {arm: str(chosen) for arm in own if arm != chosen}
-    candidates = standards if chosen is None else [arm for arm in own if own[arm] == chosen]
+    candidates = standards if chosen is None else [arm for arm in own if own[arm].partition(", ")[0] == chosen]
     found = {}
     for arm in own:
         if arm in candidates:
             continue
-        additions = arm.removeprefix(own[arm])
-        same = [each for each in candidates if each.removeprefix(own[each]) == additions]
+        additions = arm.partition(", ")[2]
+        same = [each for each in candidates if each.partition(", ")[2] == additions]
         if len(same) == 1 or len(candidates) == 1:
             found[arm] = (same or candidates)[0]
     return found
